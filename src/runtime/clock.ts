@@ -1,0 +1,28 @@
+/** Time as the shell hands it to the rest. Tests and the simulation pass a manual one. */
+export interface Clock {
+  /** Unix epoch ms. May step. */
+  nowMs(): number;
+  /** ms from an arbitrary start; never goes back. For leases and time limits. */
+  monotonicMs(): number;
+  /** Resolves after `ms`, or at once when the signal aborts; never rejects. */
+  sleep(ms: number, signal?: AbortSignal): Promise<void>;
+}
+
+export const systemClock: Clock = {
+  nowMs: () => Date.now(),
+  monotonicMs: () => performance.now(),
+  sleep: (ms, signal) =>
+    new Promise((resolve) => {
+      if (signal?.aborted === true) {
+        resolve();
+        return;
+      }
+      const finish = (): void => {
+        clearTimeout(timer);
+        signal?.removeEventListener('abort', finish);
+        resolve();
+      };
+      const timer = setTimeout(finish, ms);
+      signal?.addEventListener('abort', finish, { once: true });
+    }),
+};
