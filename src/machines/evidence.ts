@@ -23,7 +23,7 @@ export function disproofConditions({ lookup, policy }: Pick<JobContext, 'lookup'
       ? 0
       : lastLookAtMs - Math.max(endedAtMs, firstLookAtMs);
   return [
-    { what: "every process of the attempt has ended", met: endedAtMs !== null },
+    { what: 'every process of the attempt has ended', met: endedAtMs !== null },
     ...policy.sources.map((source) => ({
       what: `${source} said "not here" ${String(looksAt(lookup, source))} of ${String(policy.looks)} times`,
       met: looksAt(lookup, source) >= policy.looks,
@@ -51,5 +51,4 @@ export const CANCEL_OUTCOME = {
   DUPLICATE: 'Cancelled',
   WATCH_LIMIT_EXCEEDED: 'Failed',
   UNSCHEDULABLE: 'Failed',
-  BOOTSTRAP_FAILED: 'Failed',
 } as const satisfies Record<CancelReason, TerminalPhase>;

@@ -36,6 +36,7 @@ const SAMPLE_INPUT: JobCreated = {
   kind: 'sample',
   profile: 'sample',
   inherited: false,
+  parameters: null,
   watchUntilMs: null,
   policy: { settleMs: 0, looks: 1, sources: ['queue'], lossGraceMs: 0, lossLooks: 1, heldFailsAfterMs: null },
 };

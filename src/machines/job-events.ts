@@ -42,6 +42,8 @@ export interface JobCreated extends At {
   readonly profile: string;
   /** A worker that takes over from another one records the other's job, to end it, before it starts its own. */
   readonly inherited: boolean;
+  /** What the profile is called with: data, never text of a command. Not kept in the snapshot: read it from here. */
+  readonly parameters: unknown;
   readonly watchUntilMs: number | null;
   readonly policy: JobPolicy;
 }

@@ -54,7 +54,6 @@ export const CANCEL_REASONS = [
   'DUPLICATE',
   'WATCH_LIMIT_EXCEEDED',
   'UNSCHEDULABLE',
-  'BOOTSTRAP_FAILED',
 ] as const satisfies readonly Reason[];
 export const CancelReason = z.enum(CANCEL_REASONS);
 export type CancelReason = z.infer<typeof CancelReason>;
@@ -81,6 +80,15 @@ export type TaskId = z.infer<typeof TaskId>;
 /** The submission token: a job's identity outside. Minted and stored before the first submission (INV-8). */
 export const Token = z.string().regex(new RegExp(`^${UNIQUE}$`)).brand<'Token'>();
 export type Token = z.infer<typeof Token>;
+const ALPHABET = '0123456789abcdefghjkmnpqrstvwxyz';
+
+/** Unix epoch ms at which an id's unique part was minted: its first ten characters. */
+export function mintedAtMs(id: Token | JobId | TaskId): number {
+  let ms = 0;
+  for (const digit of id.slice(-26, -16)) ms = ms * 32 + ALPHABET.indexOf(digit);
+  return ms;
+}
+
 /** A lease's fencing number; only grows; an old one is refused (INV-7). */
 export const Epoch = z.int().positive().brand<'Epoch'>();
 export type Epoch = z.infer<typeof Epoch>;
