@@ -17,12 +17,14 @@ exec 9>"$ROOT.lock"
 flock -n 9 || die "another run uses $ROOT; for a second one beside it set SLURM_TEST_ROOT and SLURM_TEST_PORT"
 
 tests='' found_up=''
+mark=$ROOT/of-a-test-run # a run that was itself killed with SIGKILL leaves this behind: the next one clears up for it
 finish() {
   local status=$?
   trap '' INT TERM HUP
   # The whole group: tests start workers and coordinators.
   [[ -z $tests ]] || kill -KILL -- "-$tests" 2>/dev/null || true
   if [[ $found_up || ${SLURM_TEST_KEEP:-} == 1 ]]; then
+    rm -f "$mark"
     echo "The cluster is left up (SLURM_CONF=$SLURM_CONF). To delete it: test/cluster/down.sh --purge" >&2
   else
     "$HERE/down.sh" --purge 9>&- || echo "could not delete the cluster in $ROOT" >&2
@@ -50,10 +52,11 @@ copy_app() {
     die "$JOB_USER cannot run $(command -v node): install Node where every user can read it"
 }
 
-if [[ $(pid_of slurmctld || true) ]]; then found_up=yes; fi
+if [[ ! -e $mark && $(pid_of slurmctld || true) ]]; then found_up=yes; fi
 echo "bringing up Slurm in $ROOT …" >&2
 "$HERE/up.sh" >/dev/null 9>&-
-[[ -z $found_up ]] || "$HERE/ctl.sh" reset 9>&-
+[[ $found_up ]] || touch "$mark"
+"$HERE/ctl.sh" reset 9>&-
 # "auto" is settled now; tests want to know whether a job over its memory is OUT_OF_MEMORY here.
 export SLURM_TEST_CGROUP=off
 if grep -q '^TaskPlugin=task/cgroup' "$SLURM_CONF"; then SLURM_TEST_CGROUP=on; fi
