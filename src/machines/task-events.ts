@@ -76,8 +76,7 @@ export type TaskOutcome =
     })
   | (At & {
       readonly type: 'task.cancelled';
-      /** null: before any lease. */
-      readonly epoch: Epoch | null;
+      readonly epoch: Epoch;
       readonly jobId: JobId | null;
       readonly reason: Reason;
     })
