@@ -1,0 +1,195 @@
+import type { LeaseGrant, ProgressItem, RenewAnswer } from '../coordinator/worker-api.js';
+import { contextOf, isTerminal, phaseOf, type Job } from '../machines/job-aggregate.js';
+import type { JobId, Phase, TaskId } from '../machines/vocabulary.js';
+import type { Canceller } from './cancel.js';
+import type { WorkerDeps } from './context.js';
+import { inheritedJob, jobForGrant } from './intake.js';
+import type { JobBook, JobChange } from './job-book.js';
+import type { Leases } from './leases.js';
+import type { Settler } from './settle.js';
+
+/** Renewals are this often within one lease's time, and at least once in this many ms: they carry people's wishes. */
+const RENEWALS_PER_TTL = 4;
+const RENEW_EVERY_MS = 2_000;
+const RENEW_RETRY_MS = 2_000;
+
+/** What the loop has to do with the coordinator: leases, wishes, news. Times are monotonic ms. */
+export class Coordination {
+  readonly #deps: WorkerDeps;
+  readonly #book: JobBook;
+  readonly #leases: Leases;
+  readonly #canceller: Canceller;
+  readonly #settler: Settler;
+  /** Jobs that the coordinator knows as live (INV-3). */
+  readonly #opened = new Set<JobId>();
+  readonly #told = new Map<JobId, Phase>();
+  #renewAtMs = 0;
+  #outageSinceMs: number | null = null;
+  #leaseTtlMs = 60_000;
+
+  constructor(deps: WorkerDeps, book: JobBook, leases: Leases, canceller: Canceller, settler: Settler) {
+    this.#deps = deps;
+    this.#book = book;
+    this.#leases = leases;
+    this.#canceller = canceller;
+    this.#settler = settler;
+  }
+
+  get renewAtMs(): number {
+    return this.#renewAtMs;
+  }
+
+  /** What the log says about leases, after a restart. */
+  remember(leaseTtlMs: number): void {
+    this.#leaseTtlMs = leaseTtlMs;
+    for (const job of this.#book.all()) {
+      const { jobId, taskId, epoch, inherited, attempt } = contextOf(job);
+      if (inherited || job.aftermath.delivered) continue;
+      this.#leases.remember(taskId, epoch);
+      if (attempt !== null) this.#opened.add(jobId);
+    }
+  }
+
+  /** Renews all leases and takes in what people wish; once in a while, not every round. */
+  async renew(): Promise<void> {
+    const { coordinator, clock, log } = this.#deps;
+    const sentAtMs = clock.monotonicMs();
+    if (sentAtMs < this.#renewAtMs) return;
+    const held = this.#leases.list();
+    const answer = await coordinator.renew(held);
+    if (answer.kind !== 'answered') {
+      this.#renewAtMs = clock.monotonicMs() + RENEW_RETRY_MS;
+      if (this.#outageSinceMs === null) {
+        this.#outageSinceMs = sentAtMs;
+        log.warn({ detail: answer.detail, leases: held.length }, 'the coordinator does not answer; jobs go on, waiting');
+      }
+      return;
+    }
+    if (this.#outageSinceMs !== null) log.info({}, 'the coordinator answers again');
+    this.#outageSinceMs = null;
+    this.#leaseTtlMs = answer.value.ttlMs;
+    this.#renewAtMs = sentAtMs + Math.min(RENEW_EVERY_MS, this.#leaseTtlMs / RENEWALS_PER_TTL);
+    this.#leases.renewed(held, answer.value, sentAtMs);
+    await this.#takeWishes(answer.value);
+  }
+
+  async #takeWishes(wishes: RenewAnswer): Promise<void> {
+    const changes: JobChange[] = [];
+    for (const taskId of wishes.lost) {
+      for (const job of this.#live(taskId)) changes.push(this.#canceller.wish(job, 'LEASE_LOST', 'the coordinator'));
+    }
+    for (const { taskId, by, asAdmin } of wishes.cancel) {
+      const reason = asAdmin ? 'ADMIN_CANCELLED' : 'USER_CANCELLED';
+      for (const job of this.#live(taskId)) changes.push(this.#canceller.wish(job, reason, by));
+    }
+    const abandoned = new Set<TaskId>();
+    for (const { taskId, by } of wishes.abandon) {
+      abandoned.add(taskId);
+      for (const job of this.#live(taskId)) {
+        const { jobId } = contextOf(job);
+        this.#deps.log.error({ jobId, taskId, by }, 'abandoned: no longer watched, it may live on at the backend');
+        changes.push({
+          jobId,
+          events: [{ type: 'job.abandoned', v: 1, atMs: this.#deps.clock.nowMs(), by: by.slice(0, 200) }],
+        });
+      }
+    }
+    // A job may be named twice (cancelled, then lost); the first word counts, and each is recorded alone.
+    const first = new Map<JobId, JobChange>();
+    for (const change of changes) {
+      const isAbandon = change.events[0]?.type === 'job.abandoned';
+      if (!first.has(change.jobId) || isAbandon) first.set(change.jobId, change);
+    }
+    await this.#book.record([...first.values()]);
+    for (const taskId of wishes.wantLogs) {
+      for (const job of this.#live(taskId)) await this.#settler.uploadTails(job);
+    }
+  }
+
+  #live(taskId: TaskId): readonly Job[] {
+    return this.#book.ofTask(taskId).filter((job) => !isTerminal(job));
+  }
+
+  /** Asks for tasks and makes jobs of them. Waits at the coordinator for at most the configured time. */
+  async acquire(count: number, signal: AbortSignal): Promise<void> {
+    const { coordinator, clock, config, log } = this.#deps;
+    const sentAtMs = clock.monotonicMs();
+    const answer = await coordinator.acquire({ count, waitMs: config.acquireWaitMs }, signal);
+    if (answer.kind !== 'answered') {
+      if (!signal.aborted) await clock.sleep(RENEW_RETRY_MS, signal);
+      if (answer.kind === 'refused') log.error({ detail: answer.detail }, 'the coordinator refuses to give tasks');
+      return;
+    }
+    for (const grant of answer.value) await this.#take(grant, sentAtMs);
+  }
+
+  /** A grant that comes twice makes one job: the same epoch is the same job. */
+  async #take(grant: LeaseGrant, sentAtMs: number): Promise<void> {
+    const { profiles, backend, random, clock, config, log } = this.#deps;
+    this.#leases.hold(grant.taskId, grant.epoch, sentAtMs + grant.ttlMs);
+    const known = this.#book.ofTask(grant.taskId);
+    if (known.some((job) => contextOf(job).epoch === grant.epoch && !contextOf(job).inherited)) return;
+    const nowMs = clock.nowMs();
+    for (const job of known) {
+      if (!isTerminal(job)) await this.#book.record([this.#canceller.wish(job, 'LEASE_LOST', 'the lease that followed')]);
+    }
+    for (const open of grant.openJobs) {
+      if (this.#book.get(open.jobId) !== null) continue;
+      const inherited = inheritedJob(grant, open, { backend, nowMs });
+      await this.#book.create(inherited.created, inherited.more);
+      log.warn({ jobId: open.jobId, taskId: grant.taskId, from: open.worker }, "taking over: ending another worker's job");
+    }
+    const job = jobForGrant(grant, { profiles, backend, random, nowMs, watchLimitMs: config.watchLimitMs });
+    await this.#book.create(job.created, job.more);
+    log.info({ jobId: job.created.jobId, taskId: grant.taskId, profile: job.created.profile }, 'leased');
+  }
+
+  /** Whether a job may be submitted now: the lease is held, the coordinator knows it, and no older job of its task lives. */
+  maySubmit(job: Job): boolean {
+    const { jobId, taskId, epoch } = contextOf(job);
+    if (!this.#opened.has(jobId) || !this.#leases.maySubmit(taskId, epoch, this.#deps.clock.monotonicMs())) return false;
+    return this.#book.ofTask(taskId).every((other) => other === job || isTerminal(other));
+  }
+
+  /** Tells the coordinator which jobs were opened and where each one is; what is refused as old is given up. */
+  async report(): Promise<void> {
+    const items: ProgressItem[] = [];
+    for (const job of this.#book.all()) {
+      const item = this.#newsOf(job);
+      if (item !== null) items.push(item);
+    }
+    if (items.length === 0) return;
+    const answer = await this.#deps.coordinator.report(items.slice(0, 10_000));
+    if (answer.kind !== 'answered') return;
+    const changes: JobChange[] = [];
+    for (const [index, item] of items.entries()) {
+      if (item.type !== 'opened' && item.type !== 'progressed') continue;
+      const job = this.#book.get(item.jobId);
+      if (answer.value.verdicts[index] === 'stale') {
+        if (job !== null && !isTerminal(job)) changes.push(this.#canceller.wish(job, 'LEASE_LOST', 'the coordinator'));
+        if (item.type === 'progressed') this.#told.set(item.jobId, item.phase);
+      } else if (item.type === 'opened') this.#opened.add(item.jobId);
+      else this.#told.set(item.jobId, item.phase);
+    }
+    await this.#book.record(changes);
+  }
+
+  #newsOf(job: Job): ProgressItem | null {
+    const { jobId, taskId, epoch, token, inherited, cancel, seen, deferral } = contextOf(job);
+    if (inherited || job.aftermath.delivered || cancel?.reason === 'LEASE_LOST') return null;
+    if (!this.#opened.has(jobId) && !isTerminal(job)) return { type: 'opened', taskId, epoch, jobId, token };
+    const phase = phaseOf(job);
+    if (this.#told.get(jobId) === phase || isTerminal(job)) return null;
+    const detail = deferral ?? seen?.why ?? '';
+    return { type: 'progressed', taskId, epoch, jobId, phase, reason: null, detail: detail.slice(0, 2000) };
+  }
+
+  /** What was kept about jobs that have left the book. */
+  forget(): void {
+    for (const jobId of [...this.#opened, ...this.#told.keys()]) {
+      if (this.#book.get(jobId) !== null) continue;
+      this.#opened.delete(jobId);
+      this.#told.delete(jobId);
+    }
+  }
+}

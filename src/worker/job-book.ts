@@ -1,0 +1,127 @@
+import type { EventStore, RecordedEvent } from '../events/store.js';
+import {
+  contextOf,
+  evolveJob,
+  restoreJob,
+  storeJob,
+  type Job,
+  type StoredJob,
+} from '../machines/job-aggregate.js';
+import { isSettled } from '../machines/job-asks.js';
+import type { JobCreated, JobEvent } from '../machines/job-events.js';
+import type { JobId, TaskId } from '../machines/vocabulary.js';
+
+/** A job's changes that are to be recorded together with others. */
+export interface JobChange {
+  readonly jobId: JobId;
+  readonly events: readonly JobEvent[];
+}
+
+const CHECKPOINT = 'jobs';
+
+/**
+ * The worker's unsettled jobs: what their streams fold to, in memory. The only way to change one is to record events;
+ * they are folded after they are durable (INV-12). One activity at a time may record for a job.
+ */
+export class JobBook {
+  readonly #store: EventStore;
+  readonly #jobs = new Map<JobId, Job>();
+  readonly #byTask = new Map<TaskId, Set<JobId>>();
+  #position = 0;
+  #checkpointPosition = 0;
+
+  private constructor(store: EventStore) {
+    this.#store = store;
+  }
+
+  /** Checkpoint and tail: a restart does not fold everything again. Throws `StoreError`, `IllegalEventError`. */
+  static async open(store: EventStore): Promise<JobBook> {
+    const book = new JobBook(store);
+    const checkpoint = await store.loadCheckpoint(CHECKPOINT);
+    if (checkpoint !== null) {
+      for (const stored of checkpoint.data as readonly StoredJob[]) book.#put(restoreJob(stored));
+      book.#position = checkpoint.position;
+      book.#checkpointPosition = checkpoint.position;
+    }
+    for await (const recorded of store.readAll(book.#position)) book.#fold(recorded);
+    return book;
+  }
+
+  get size(): number {
+    return this.#jobs.size;
+  }
+
+  all(): IterableIterator<Job> {
+    return this.#jobs.values();
+  }
+
+  get(jobId: JobId): Job | null {
+    return this.#jobs.get(jobId) ?? null;
+  }
+
+  /** The unsettled jobs of one task, oldest first. */
+  ofTask(taskId: TaskId): readonly Job[] {
+    const ids = this.#byTask.get(taskId) ?? [];
+    return [...ids].flatMap((id) => this.#jobs.get(id) ?? []);
+  }
+
+  /** Records a new job with whatever else belongs to its beginning. */
+  async create(created: JobCreated, more: readonly JobEvent[] = []): Promise<void> {
+    await this.#append([{ jobId: created.jobId, events: [created, ...more] }]);
+  }
+
+  /** Records in one transaction; resolves when it is durable and folded. */
+  async record(changes: readonly JobChange[]): Promise<void> {
+    await this.#append(changes.filter(({ events }) => events.length > 0));
+  }
+
+  /** The first event of a job's stream: what it was asked to do. */
+  async created(jobId: JobId): Promise<JobCreated> {
+    const [first] = await this.#store.readStream(`job/${jobId}`);
+    if (first?.event.type !== 'job.created') throw new Error(`job/${jobId} does not begin with job.created`);
+    return first.event;
+  }
+
+  /** Saves what is in memory, if more than `everyEvents` were recorded since the last time. */
+  async checkpoint(everyEvents: number): Promise<void> {
+    if (this.#position - this.#checkpointPosition < everyEvents) return;
+    const position = this.#position;
+    await this.#store.saveCheckpoint(CHECKPOINT, { position, data: [...this.#jobs.values()].map(storeJob) });
+    this.#checkpointPosition = position;
+  }
+
+  async #append(changes: readonly JobChange[]): Promise<void> {
+    if (changes.length === 0) return;
+    const recorded = await this.#store.appendAll(
+      changes.map(({ jobId, events }) => ({
+        stream: `job/${jobId}`,
+        expectedVersion: this.#jobs.get(jobId)?.version ?? 0,
+        events,
+      })),
+    );
+    for (const one of recorded) this.#fold(one);
+  }
+
+  #fold({ stream, position, event }: RecordedEvent): void {
+    this.#position = Math.max(this.#position, position);
+    if (!stream.startsWith('job/')) return;
+    const jobId = stream.slice('job/'.length) as JobId;
+    const job = evolveJob(this.#jobs.get(jobId) ?? null, event as JobEvent);
+    if (isSettled(job)) this.#drop(jobId, contextOf(job).taskId);
+    else this.#put(job);
+  }
+
+  #put(job: Job): void {
+    const { jobId, taskId } = contextOf(job);
+    this.#jobs.set(jobId, job);
+    const ids = this.#byTask.get(taskId) ?? new Set();
+    this.#byTask.set(taskId, ids.add(jobId));
+  }
+
+  #drop(jobId: JobId, taskId: TaskId): void {
+    this.#jobs.delete(jobId);
+    const ids = this.#byTask.get(taskId);
+    ids?.delete(jobId);
+    if (ids?.size === 0) this.#byTask.delete(taskId);
+  }
+}

@@ -1,0 +1,52 @@
+import type { HeldLease, RenewAnswer } from '../coordinator/worker-api.js';
+import type { Epoch, TaskId } from '../machines/vocabulary.js';
+
+interface Lease {
+  readonly epoch: Epoch;
+  /** Monotonic ms until which the coordinator gives this task to nobody else. */
+  readonly untilMs: number;
+}
+
+/** A submission must not start so shortly before the lease ends that another worker could have the task by then. */
+const MARGIN_MS = 10_000;
+
+/** The leases this worker believes to hold. Time is monotonic ms. */
+export class Leases {
+  readonly #held = new Map<TaskId, Lease>();
+
+  /** `untilMs` counts from before the call that granted it was sent. */
+  hold(taskId: TaskId, epoch: Epoch, untilMs: number): void {
+    this.#held.set(taskId, { epoch, untilMs });
+  }
+
+  /** Known from the log after a restart: to be renewed before anything is started under it. */
+  remember(taskId: TaskId, epoch: Epoch): void {
+    if (!this.#held.has(taskId)) this.#held.set(taskId, { epoch, untilMs: 0 });
+  }
+
+  drop(taskId: TaskId, epoch: Epoch): void {
+    if (this.#held.get(taskId)?.epoch === epoch) this.#held.delete(taskId);
+  }
+
+  epochOf(taskId: TaskId): Epoch | null {
+    return this.#held.get(taskId)?.epoch ?? null;
+  }
+
+  list(): readonly HeldLease[] {
+    return [...this.#held].map(([taskId, { epoch }]) => ({ taskId, epoch }));
+  }
+
+  /** Whether a submission may start now (INV-3, INV-7). */
+  maySubmit(taskId: TaskId, epoch: Epoch, nowMs: number): boolean {
+    const lease = this.#held.get(taskId);
+    return lease?.epoch === epoch && nowMs + MARGIN_MS < lease.untilMs;
+  }
+
+  renewed(sent: readonly HeldLease[], answer: RenewAnswer, sentAtMs: number): void {
+    const lost = new Set(answer.lost);
+    for (const { taskId, epoch } of sent) {
+      if (lost.has(taskId)) this.drop(taskId, epoch);
+      else if (this.#held.get(taskId)?.epoch === epoch) this.hold(taskId, epoch, sentAtMs + answer.ttlMs);
+    }
+  }
+}

@@ -1,0 +1,94 @@
+import type { SubmitRequest } from '../backend.js';
+import { contextOf, type Job } from '../machines/job-aggregate.js';
+import type { JobEvent } from '../machines/job-events.js';
+import type { JobId } from '../machines/vocabulary.js';
+import { again, DONE, type ActivityResult } from './activities.js';
+import type { WorkerDeps } from './context.js';
+import { decideSubmission, DEFERRAL_MS } from './decide-submission.js';
+import type { JobBook } from './job-book.js';
+
+/** A submit limit concerns the whole profile: until `untilMs` (Unix epoch ms) no job of it is submitted. */
+interface Hold {
+  readonly count: number;
+  readonly untilMs: number;
+}
+
+/** Sends submissions, one per job and attempt, each after its intention is durable (INV-8). */
+export class Submitter {
+  readonly #deps: WorkerDeps;
+  readonly #book: JobBook;
+  readonly #holds = new Map<string, Hold>();
+
+  constructor(deps: WorkerDeps, book: JobBook) {
+    this.#deps = deps;
+    this.#book = book;
+  }
+
+  isHeld(job: Job, nowMs: number): boolean {
+    return (this.#holds.get(contextOf(job).profile)?.untilMs ?? 0) > nowMs;
+  }
+
+  /** Prepares the directory, records the intention, submits, records what the answer means. */
+  async submit(jobId: JobId): Promise<ActivityResult> {
+    const { backend, directories, profiles, clock, log } = this.#deps;
+    const job = this.#book.get(jobId);
+    if (job === null) return DONE;
+    const { token, profile: profileName, attempt } = contextOf(job);
+    const profile = profiles.get(profileName);
+    if (profile === undefined) return this.#reject(jobId, `profile "${profileName}" is not offered any more`);
+
+    const { parameters } = await this.#book.created(jobId);
+    const prepared = await directories.prepare(jobId, { parameters, profile });
+    if (prepared.kind === 'invalidSpec') return this.#reject(jobId, prepared.detail);
+    if (prepared.kind === 'io') return again(prepared.detail);
+    const request: SubmitRequest = { jobId, token, profile, directory: directories.path(jobId) };
+    await backend.prepare(request);
+
+    const number = (attempt?.number ?? 0) + 1;
+    await this.#record(jobId, { type: 'submission.started', v: 1, atMs: clock.nowMs(), attempt: number });
+    const reply = await backend.submit(request);
+    const hold = this.#holds.get(profileName);
+    const deferralMs = Math.min(DEFERRAL_MS.max, DEFERRAL_MS.first * 2 ** (hold?.count ?? 0));
+    const event = decideSubmission(reply, clock.nowMs(), deferralMs);
+    if (event.type === 'submission.deferred') {
+      this.#holds.set(profileName, { count: (hold?.count ?? 0) + 1, untilMs: event.notBeforeMs });
+    } else if (event.type === 'submission.accepted') {
+      this.#holds.delete(profileName);
+    }
+    await this.#record(jobId, event);
+    log.info({ jobId, attempt: number, outcome: event.type, reply: reply.kind }, 'submission answered');
+    return DONE;
+  }
+
+  /** After a restart: the attempt has no outcome, and nobody is left who could record one. */
+  async closeAttempt(jobId: JobId): Promise<ActivityResult> {
+    await this.#record(jobId, {
+      type: 'submission.lost',
+      v: 1,
+      atMs: this.#deps.clock.nowMs(),
+      cause: 'interrupted',
+      detail: 'the worker stopped before the answer was recorded',
+      hint: null,
+    });
+    return DONE;
+  }
+
+  async endAttempt(jobId: JobId): Promise<ActivityResult> {
+    const job = this.#book.get(jobId);
+    if (job === null) return DONE;
+    const end = await this.#deps.backend.endAttempt(contextOf(job).token);
+    if (end.kind === 'alive') return again(end.detail);
+    await this.#record(jobId, { type: 'attempt.ended', v: 1, atMs: this.#deps.clock.nowMs(), how: end.how });
+    return DONE;
+  }
+
+  async #reject(jobId: JobId, detail: string): Promise<ActivityResult> {
+    const atMs = this.#deps.clock.nowMs();
+    await this.#record(jobId, { type: 'submission.rejected', v: 1, atMs, reason: 'INVALID_SPEC', detail });
+    return DONE;
+  }
+
+  #record(jobId: JobId, event: JobEvent): Promise<void> {
+    return this.#book.record([{ jobId, events: [event] }]);
+  }
+}

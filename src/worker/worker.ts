@@ -1,0 +1,243 @@
+import { contextOf, phaseOf, type Job } from '../machines/job-aggregate.js';
+import { askOf, isWatched, type Ask } from '../machines/job-asks.js';
+import type { JobId } from '../machines/vocabulary.js';
+import { Activities, type ActivityResult } from './activities.js';
+import { Canceller } from './cancel.js';
+import type { WorkerDeps } from './context.js';
+import { Coordination } from './coordination.js';
+import { JobBook, type JobChange } from './job-book.js';
+import { Leases } from './leases.js';
+import { Observer } from './observe.js';
+import { createPace, hurry, polled, type PollPace } from './poll-pace.js';
+import { Settler } from './settle.js';
+import { waitForBackend, waitForCoordinator } from './start.js';
+import { Submitter } from './submit.js';
+
+/** Longest rest between two rounds, ms: end markers are looked for this often, with one directory read. */
+const REST_MS = 200;
+const FORGET_EVERY_ROUNDS = 1_000;
+
+/**
+ * The loop. One round: renew leases, look for end markers, ask the backend once about all jobs, record what is news,
+ * then do for each job the one next thing that its state asks for. Every step can be repeated, so a round that dies
+ * half way is simply run again; what is slow runs beside the rounds, one activity per job.
+ */
+export class Worker {
+  readonly #deps: WorkerDeps;
+  readonly #book: JobBook;
+  readonly #leases = new Leases();
+  readonly #activities: Activities;
+  readonly #canceller: Canceller;
+  readonly #settler: Settler;
+  readonly #submitter: Submitter;
+  readonly #observer: Observer;
+  readonly #coordination: Coordination;
+  #pace: PollPace;
+  #rounds = 0;
+  #poke = new AbortController();
+  #lastRoundAtMs: number;
+
+  private constructor(deps: WorkerDeps, book: JobBook) {
+    this.#deps = deps;
+    this.#book = book;
+    this.#activities = new Activities(deps.clock, deps.log, () => {
+      this.#wake();
+    });
+    this.#canceller = new Canceller(deps, book);
+    this.#settler = new Settler(deps, book, this.#leases);
+    this.#submitter = new Submitter(deps, book);
+    this.#observer = new Observer(deps, book, (jobId) => this.#activities.isBusy(jobId));
+    this.#coordination = new Coordination(deps, book, this.#leases, this.#canceller, this.#settler);
+    this.#pace = createPace(deps.clock.monotonicMs());
+    this.#lastRoundAtMs = deps.clock.monotonicMs();
+  }
+
+  /**
+   * Checks the backend, opens the log, greets the coordinator. Waits, and says so, while one of them does not answer;
+   * throws `WorkerStartError` when waiting would not help.
+   */
+  static async start(deps: WorkerDeps, signal: AbortSignal): Promise<Worker | null> {
+    const fit = await waitForBackend(deps, signal);
+    if (fit === null) return null;
+    const book = await JobBook.open(deps.store);
+    const worker = new Worker(deps, book);
+    await worker.#observer.open(fit.report);
+    const hello = await waitForCoordinator(deps, signal);
+    if (hello === null) return null;
+    worker.#coordination.remember(hello.leaseTtlMs);
+    deps.log.info({ jobs: book.size, worker: hello.worker, ...fit.report }, 'started; adopted what was left running');
+    return worker;
+  }
+
+  /** Runs rounds until the signal aborts; jobs are left running. Resolves when nothing is being done any more. */
+  async run(signal: AbortSignal): Promise<void> {
+    const acquiring = this.#acquireLoop(signal);
+    while (!signal.aborted) {
+      await this.#safely('round', () => this.round());
+      await this.#rest(signal);
+    }
+    await acquiring;
+    await this.#activities.idle();
+    await this.#book.checkpoint(0);
+  }
+
+  /** For people and metrics. */
+  status(): { readonly jobs: Readonly<Record<string, number>>; readonly calls: Readonly<Record<string, number>>; readonly sinceLastRoundMs: number } {
+    const jobs: Record<string, number> = {};
+    for (const job of this.#book.all()) jobs[phaseOf(job)] = (jobs[phaseOf(job)] ?? 0) + 1;
+    const sinceLastRoundMs = this.#deps.clock.monotonicMs() - this.#lastRoundAtMs;
+    return { jobs, calls: this.#deps.backend.callCounts(), sinceLastRoundMs };
+  }
+
+  /** One round. May be called by a test or a simulation in place of `run`. */
+  async round(): Promise<void> {
+    const { clock, config } = this.#deps;
+    this.#lastRoundAtMs = clock.monotonicMs();
+    this.#rounds += 1;
+    await this.#safely('renew', () => this.#coordination.renew());
+    await this.#safely('wake', () => this.#takeWakes());
+    if (clock.monotonicMs() >= this.#pace.nextAtMs) await this.#safely('observe', () => this.#observe());
+    await this.#safely('limits', () => this.#applyWatchLimits());
+    await this.#safely('report', () => this.#coordination.report());
+    void this.#safely('cancel', () => this.#cancel());
+    this.#act();
+    await this.#safely('checkpoint', () => this.#book.checkpoint(config.checkpointEvery));
+    if (this.#rounds % FORGET_EVERY_ROUNDS === 0) this.#coordination.forget();
+  }
+
+  /** Takes tasks up to the capacity; one call, which may wait at the coordinator. */
+  async acquire(signal: AbortSignal): Promise<void> {
+    const room = this.#deps.config.capacity - this.#unfinished();
+    if (room < 1) {
+      await this.#deps.clock.sleep(REST_MS, signal);
+      return;
+    }
+    await this.#coordination.acquire(Math.min(room, 1000), signal);
+    this.#wake();
+  }
+
+  /** Resolves when no activity is under way. */
+  async idle(): Promise<void> {
+    await this.#activities.idle();
+  }
+
+  async #acquireLoop(signal: AbortSignal): Promise<void> {
+    while (!signal.aborted) await this.#safely('acquire', () => this.acquire(signal));
+  }
+
+  #unfinished(): number {
+    let count = 0;
+    for (const job of this.#book.all()) if (!job.aftermath.delivered) count += 1;
+    return count;
+  }
+
+  async #takeWakes(): Promise<void> {
+    const nowMs = this.#deps.clock.monotonicMs();
+    for (const jobId of await this.#deps.directories.takeWakes()) {
+      const job = this.#book.get(jobId);
+      if (job === null || !isWatched(job)) continue;
+      const ended = (await this.#deps.directories.endMarker(jobId)) !== null;
+      this.#pace = hurry(this.#pace, ended ? 'ended' : 'started', nowMs, this.#paceConfig());
+    }
+  }
+
+  async #observe(): Promise<void> {
+    const { clock } = this.#deps;
+    const startedAtMs = clock.monotonicMs();
+    if (this.#observer.watched().length === 0) {
+      this.#pace = polled(this.#pace, { startedAtMs, answered: true, news: false }, startedAtMs, this.#paceConfig());
+      return;
+    }
+    let report = { answered: false, news: false, ending: false };
+    try {
+      report = await this.#observer.poll();
+    } finally {
+      const nowMs = clock.monotonicMs();
+      this.#pace = polled(this.#pace, { startedAtMs, ...report }, nowMs, this.#paceConfig());
+      if (report.ending) this.#pace = hurry(this.#pace, 'ended', nowMs, this.#paceConfig());
+    }
+  }
+
+  async #applyWatchLimits(): Promise<void> {
+    const nowMs = this.#deps.clock.nowMs();
+    const changes: JobChange[] = [];
+    for (const job of this.#book.all()) {
+      const { watchUntilMs, jobId } = contextOf(job);
+      if (watchUntilMs === null || nowMs < watchUntilMs || this.#activities.isBusy(jobId)) continue;
+      const change = this.#canceller.wish(job, 'WATCH_LIMIT_EXCEEDED', 'the watch limit');
+      if (change.events.length > 0) changes.push(change);
+    }
+    await this.#book.record(changes);
+  }
+
+  async #cancel(): Promise<void> {
+    const sent = await this.#canceller.sendDue((job) => this.#activities.isBusy(contextOf(job).jobId));
+    if (sent) this.#pace = hurry(this.#pace, 'ended', this.#deps.clock.monotonicMs(), this.#paceConfig());
+    if (sent) this.#wake();
+  }
+
+  #act(): void {
+    const { clock, config } = this.#deps;
+    const nowMs = clock.nowMs();
+    for (const job of this.#book.all()) {
+      const { jobId } = contextOf(job);
+      if (this.#activities.isBusy(jobId)) continue;
+      this.#start(askOf(job, nowMs, config.keepDirectoryMs), job, jobId, nowMs);
+    }
+  }
+
+  #start(ask: Ask, job: Job, jobId: JobId, nowMs: number): void {
+    const { submitConcurrency, deliverConcurrency } = this.#deps.config;
+    const start = (kind: string, limit: number, run: () => Promise<ActivityResult>): void => {
+      this.#activities.start(kind, limit, jobId, run);
+    };
+    switch (ask) {
+      case 'none':
+        return;
+      case 'submit':
+        if (this.#submitter.isHeld(job, nowMs) || !this.#coordination.maySubmit(job)) return;
+        start('submit', submitConcurrency, async () => {
+          const result = await this.#submitter.submit(jobId);
+          this.#pace = hurry(this.#pace, 'started', this.#deps.clock.monotonicMs(), this.#paceConfig());
+          return result;
+        });
+        return;
+      case 'closeAttempt':
+        start('close the attempt', submitConcurrency, () => this.#submitter.closeAttempt(jobId));
+        return;
+      case 'endAttempt':
+        start('end the attempt', submitConcurrency, () => this.#submitter.endAttempt(jobId));
+        return;
+      case 'collect':
+        start('collect', deliverConcurrency, () => this.#settler.collect(jobId));
+        return;
+      case 'deliver':
+        start('deliver', deliverConcurrency, () => this.#settler.deliver(jobId));
+        return;
+      case 'removeDirectory':
+        start('remove the directory', deliverConcurrency, () => this.#settler.removeDirectory(jobId));
+    }
+  }
+
+  #paceConfig(): { readonly baseMs: number } {
+    return { baseMs: this.#deps.config.pollMs };
+  }
+
+  #wake(): void {
+    this.#poke.abort();
+  }
+
+  async #rest(signal: AbortSignal): Promise<void> {
+    if (!this.#poke.signal.aborted) await this.#deps.clock.sleep(REST_MS, AbortSignal.any([signal, this.#poke.signal]));
+    this.#poke = new AbortController();
+  }
+
+  /** A part of a round that fails is said and left for the next round; the others go on. */
+  async #safely(part: string, run: () => Promise<void>): Promise<void> {
+    try {
+      await run();
+    } catch (error) {
+      this.#deps.log.error({ part, error: error instanceof Error ? error.message : String(error) }, 'part of a round failed');
+    }
+  }
+}
