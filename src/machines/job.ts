@@ -1,4 +1,3 @@
-/* eslint-disable @typescript-eslint/no-unnecessary-type-assertion -- `{} as T` is how setup() is told its types. */
 import { assign, setup, type SnapshotFrom } from 'xstate';
 import { CANCEL_OUTCOME, isDisproved, isLossConfirmed } from './evidence.js';
 import { initialContext, type JobContext } from './job-context.js';

@@ -1,4 +1,3 @@
-/* eslint-disable @typescript-eslint/no-unnecessary-type-assertion -- `{} as T` is how setup() is told its types. */
 import { assign, setup, type SnapshotFrom } from 'xstate';
 import { initialTaskContext, type TaskContext } from './task-context.js';
 import type { TaskMachineEvent, TaskSubmitted } from './task-events.js';
