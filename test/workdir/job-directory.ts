@@ -1,0 +1,40 @@
+import { mkdtempSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { checkRunsDirectory } from '../../src/workdir/runs-directory.js';
+import { jobFiles, prepareDirectory, type JobFiles } from '../../src/workdir/directory.js';
+import { JobId, Token } from '../../src/machines/vocabulary.js';
+
+let serial = 0;
+
+/** A token that no other test in this process has. */
+export function nextToken(): Token {
+  serial += 1;
+  const digits = String(process.pid).padStart(10, '0') + String(serial).padStart(16, '0');
+  return Token.parse(digits);
+}
+
+export const jobIdOf = (token: Token): JobId => JobId.parse(`job_${token}`);
+
+/** A checked runs directory of this test's own. */
+export async function freshRunsDirectory(): Promise<string> {
+  const runsDir = join(mkdtempSync(join(tmpdir(), 'open-compute-test-')), 'runs');
+  const check = await checkRunsDirectory(runsDir);
+  if (check.kind !== 'ok') throw new Error(check.problem);
+  return runsDir;
+}
+
+/** A prepared job directory whose profile is this shell text. */
+export async function preparedJob(
+  runsDir: string,
+  profileText: string,
+  parameters: unknown = {},
+): Promise<{ readonly files: JobFiles; readonly token: Token }> {
+  const token = nextToken();
+  const scriptPath = join(runsDir, `..`, `profile-${token}.sh`);
+  writeFileSync(scriptPath, profileText, { mode: 0o755 });
+  const files = jobFiles(runsDir, jobIdOf(token));
+  const prepared = await prepareDirectory(files, { parameters, profile: { name: 'test', scriptPath, sha256: null } });
+  if (prepared.kind !== 'ok') throw new Error(prepared.detail);
+  return { files, token };
+}
