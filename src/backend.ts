@@ -97,8 +97,7 @@ export type SubmitReply =
   | (NoAnswer & { readonly hint: string | null });
 
 export type AttemptEnd =
-  | { readonly kind: 'ended'; readonly how: string }
-  | { readonly kind: 'alive'; readonly detail: string };
+  { readonly kind: 'ended'; readonly how: string } | { readonly kind: 'alive'; readonly detail: string };
 
 export interface WatchItem {
   readonly jobId: JobId;

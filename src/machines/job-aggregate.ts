@@ -2,7 +2,16 @@ import { createFold } from './fold.js';
 import type { JobContext } from './job-context.js';
 import type { AftermathEvent, DuplicateEvent, JobCreated, JobEvent } from './job-events.js';
 import { jobMachine, type JobSnapshot } from './job.js';
-import { isTerminalPhase, sameHandle, type Epoch, type Handle, type JobId, type Phase, type TaskId, type Token } from './vocabulary.js';
+import {
+  isTerminalPhase,
+  sameHandle,
+  type Epoch,
+  type Handle,
+  type JobId,
+  type Phase,
+  type TaskId,
+  type Token,
+} from './vocabulary.js';
 
 /** What is done, and what came in, beside the job's phase: it may still change after the end (INV-6). */
 export interface Aftermath {

@@ -1,5 +1,16 @@
 import type { JobCreated, JobPolicy, LostCause } from './job-events.js';
-import type { CancelReason, Epoch, Handle, JobId, Phase, Reason, Source, TaskId, Token, Waiting } from './vocabulary.js';
+import type {
+  CancelReason,
+  Epoch,
+  Handle,
+  JobId,
+  Phase,
+  Reason,
+  Source,
+  TaskId,
+  Token,
+  Waiting,
+} from './vocabulary.js';
 
 /** What is known about the newest submission attempt. `open`: started, and no outcome on record. */
 export interface Attempt {

@@ -176,10 +176,4 @@ export type MachineEvent =
   | BackendUnreachable;
 
 /** Everything a job stream may hold. */
-export type JobEvent =
-  | JobCreated
-  | SubmissionEvent
-  | ObservationEvent
-  | WishEvent
-  | DuplicateEvent
-  | AftermathEvent;
+export type JobEvent = JobCreated | SubmissionEvent | ObservationEvent | WishEvent | DuplicateEvent | AftermathEvent;

@@ -49,7 +49,12 @@ export type TaskProgress =
       readonly detail: string;
     })
   /** A job is over; from any epoch: it is only a fact about an old job. */
-  | (At & { readonly type: 'task.jobClosed'; readonly jobId: JobId; readonly phase: Phase; readonly reason: Reason | null })
+  | (At & {
+      readonly type: 'task.jobClosed';
+      readonly jobId: JobId;
+      readonly phase: Phase;
+      readonly reason: Reason | null;
+    })
   | (At & { readonly type: 'task.leaseExpired'; readonly epoch: Epoch })
   /** The worker gives the task back unstarted. */
   | (At & { readonly type: 'task.released'; readonly epoch: Epoch; readonly detail: string });

@@ -45,9 +45,7 @@ const isCurrent = ({ context, event }: Args): boolean => 'epoch' in event && eve
 
 /** The outcome's own job, or none, is all that is still open: nothing lives on behind an announced end (INV-3). */
 const settles = ({ context, event }: Args): boolean =>
-  isCurrent({ context, event }) &&
-  'jobId' in event &&
-  context.openJobs.every((job) => job.jobId === event.jobId);
+  isCurrent({ context, event }) && 'jobId' in event && context.openJobs.every((job) => job.jobId === event.jobId);
 
 const closes = ({ context, event }: Args): boolean =>
   event.type === 'task.jobClosed' && context.openJobs.some((job) => job.jobId === event.jobId);

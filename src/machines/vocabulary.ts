@@ -73,12 +73,21 @@ export type Source = z.infer<typeof Source>;
 
 /** 26 characters of Crockford base32 in lower case: a time-ordered unique part. */
 const UNIQUE = '[0-9a-hjkmnp-tv-z]{26}';
-export const JobId = z.string().regex(new RegExp(`^job_${UNIQUE}$`)).brand<'JobId'>();
+export const JobId = z
+  .string()
+  .regex(new RegExp(`^job_${UNIQUE}$`))
+  .brand<'JobId'>();
 export type JobId = z.infer<typeof JobId>;
-export const TaskId = z.string().regex(new RegExp(`^task_${UNIQUE}$`)).brand<'TaskId'>();
+export const TaskId = z
+  .string()
+  .regex(new RegExp(`^task_${UNIQUE}$`))
+  .brand<'TaskId'>();
 export type TaskId = z.infer<typeof TaskId>;
 /** The submission token: a job's identity outside. Minted and stored before the first submission (INV-8). */
-export const Token = z.string().regex(new RegExp(`^${UNIQUE}$`)).brand<'Token'>();
+export const Token = z
+  .string()
+  .regex(new RegExp(`^${UNIQUE}$`))
+  .brand<'Token'>();
 export type Token = z.infer<typeof Token>;
 const ALPHABET = '0123456789abcdefghjkmnpqrstvwxyz';
 
@@ -97,7 +106,10 @@ export type Epoch = z.infer<typeof Epoch>;
 export const SafeName = z
   .string()
   .max(64, 'a name has at most 64 characters')
-  .regex(/^[A-Za-z0-9][A-Za-z0-9._-]*$/, 'a name starts with a letter or digit and has only letters, digits, ".", "_" and "-"');
+  .regex(
+    /^[A-Za-z0-9][A-Za-z0-9._-]*$/,
+    'a name starts with a letter or digit and has only letters, digits, ".", "_" and "-"',
+  );
 
 /**
  * A backend's own id for a job. `submittedAtMs` (Unix epoch ms) belongs to the identity: ids wrap and are used again

@@ -73,6 +73,9 @@ export class Activities {
     const count = (this.#retries.get(jobId)?.count ?? 0) + 1;
     const waitMs = Math.min(RETRY_MS.max, RETRY_MS.first * 2 ** (count - 1));
     this.#retries.set(jobId, { count, atMs: this.#clock.monotonicMs() + waitMs });
-    this.#log.warn({ jobId, activity: kind, attempt: count, retryInMs: waitMs, detail }, `could not ${kind}, trying again`);
+    this.#log.warn(
+      { jobId, activity: kind, attempt: count, retryInMs: waitMs, detail },
+      `could not ${kind}, trying again`,
+    );
   }
 }

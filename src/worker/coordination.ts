@@ -2,16 +2,18 @@ import type { LeaseGrant, ProgressItem, RenewAnswer } from '../coordinator/worke
 import { contextOf, isTerminal, phaseOf, type Job } from '../machines/job-aggregate.js';
 import type { JobId, Phase, TaskId } from '../machines/vocabulary.js';
 import type { Canceller } from './cancel.js';
-import type { WorkerDeps } from './context.js';
+import { WorkerStartError, type WorkerDeps } from './context.js';
 import { inheritedJob, jobForGrant } from './intake.js';
 import type { JobBook, JobChange } from './job-book.js';
 import type { Leases } from './leases.js';
 import type { Settler } from './settle.js';
+import { helloOf } from './start.js';
 
 /** Renewals are this often within one lease's time, and at least once in this many ms: they carry people's wishes. */
 const RENEWALS_PER_TTL = 4;
 const RENEW_EVERY_MS = 2_000;
 const RENEW_RETRY_MS = 2_000;
+const GREET_EVERY_MS = 60_000;
 
 /** What the loop has to do with the coordinator: leases, wishes, news. Times are monotonic ms. */
 export class Coordination {
@@ -25,7 +27,7 @@ export class Coordination {
   readonly #told = new Map<JobId, Phase>();
   #renewAtMs = 0;
   #outageSinceMs: number | null = null;
-  #leaseTtlMs = 60_000;
+  #greetAtMs = 0;
 
   constructor(deps: WorkerDeps, book: JobBook, leases: Leases, canceller: Canceller, settler: Settler) {
     this.#deps = deps;
@@ -39,9 +41,24 @@ export class Coordination {
     return this.#renewAtMs;
   }
 
-  /** What the log says about leases, after a restart. */
-  remember(leaseTtlMs: number): void {
-    this.#leaseTtlMs = leaseTtlMs;
+  /**
+   * Says what this worker offers, once in a while: a coordinator that restarted does not know. False: no answer, try
+   * again. Throws `WorkerStartError` when the credential is refused.
+   */
+  async greet(): Promise<boolean> {
+    const { coordinator, clock } = this.#deps;
+    const nowMs = clock.monotonicMs();
+    if (nowMs < this.#greetAtMs) return true;
+    const answer = await coordinator.hello(helloOf(this.#deps));
+    if (answer.kind === 'answered') this.#greetAtMs = nowMs + GREET_EVERY_MS;
+    if (answer.kind === 'refused' || answer.kind === 'stale') {
+      throw new WorkerStartError(`the coordinator refused this worker: ${answer.detail}`);
+    }
+    return answer.kind === 'answered';
+  }
+
+  /** What the log says about leases, after a restart: to be renewed before anything is started under them. */
+  remember(): void {
     for (const job of this.#book.all()) {
       const { jobId, taskId, epoch, inherited, attempt } = contextOf(job);
       if (inherited || job.aftermath.delivered) continue;
@@ -61,14 +78,16 @@ export class Coordination {
       this.#renewAtMs = clock.monotonicMs() + RENEW_RETRY_MS;
       if (this.#outageSinceMs === null) {
         this.#outageSinceMs = sentAtMs;
-        log.warn({ detail: answer.detail, leases: held.length }, 'the coordinator does not answer; jobs go on, waiting');
+        log.warn(
+          { detail: answer.detail, leases: held.length },
+          'the coordinator does not answer; jobs go on, waiting',
+        );
       }
       return;
     }
     if (this.#outageSinceMs !== null) log.info({}, 'the coordinator answers again');
     this.#outageSinceMs = null;
-    this.#leaseTtlMs = answer.value.ttlMs;
-    this.#renewAtMs = sentAtMs + Math.min(RENEW_EVERY_MS, this.#leaseTtlMs / RENEWALS_PER_TTL);
+    this.#renewAtMs = sentAtMs + Math.min(RENEW_EVERY_MS, answer.value.ttlMs / RENEWALS_PER_TTL);
     this.#leases.renewed(held, answer.value, sentAtMs);
     await this.#takeWishes(answer.value);
   }
@@ -113,6 +132,10 @@ export class Coordination {
   /** Asks for tasks and makes jobs of them. Waits at the coordinator for at most the configured time. */
   async acquire(count: number, signal: AbortSignal): Promise<void> {
     const { coordinator, clock, config, log } = this.#deps;
+    if (!(await this.greet())) {
+      await clock.sleep(RENEW_RETRY_MS, signal);
+      return;
+    }
     const sentAtMs = clock.monotonicMs();
     const answer = await coordinator.acquire({ count, waitMs: config.acquireWaitMs }, signal);
     if (answer.kind !== 'answered') {
@@ -131,13 +154,17 @@ export class Coordination {
     if (known.some((job) => contextOf(job).epoch === grant.epoch && !contextOf(job).inherited)) return;
     const nowMs = clock.nowMs();
     for (const job of known) {
-      if (!isTerminal(job)) await this.#book.record([this.#canceller.wish(job, 'LEASE_LOST', 'the lease that followed')]);
+      if (!isTerminal(job))
+        await this.#book.record([this.#canceller.wish(job, 'LEASE_LOST', 'the lease that followed')]);
     }
     for (const open of grant.openJobs) {
       if (this.#book.get(open.jobId) !== null) continue;
       const inherited = inheritedJob(grant, open, { backend, nowMs });
       await this.#book.create(inherited.created, inherited.more);
-      log.warn({ jobId: open.jobId, taskId: grant.taskId, from: open.worker }, "taking over: ending another worker's job");
+      log.warn(
+        { jobId: open.jobId, taskId: grant.taskId, from: open.worker },
+        "taking over: ending another worker's job",
+      );
     }
     const job = jobForGrant(grant, { profiles, backend, random, nowMs, watchLimitMs: config.watchLimitMs });
     await this.#book.create(job.created, job.more);
@@ -147,7 +174,8 @@ export class Coordination {
   /** Whether a job may be submitted now: the lease is held, the coordinator knows it, and no older job of its task lives. */
   maySubmit(job: Job): boolean {
     const { jobId, taskId, epoch } = contextOf(job);
-    if (!this.#opened.has(jobId) || !this.#leases.maySubmit(taskId, epoch, this.#deps.clock.monotonicMs())) return false;
+    if (!this.#opened.has(jobId) || !this.#leases.maySubmit(taskId, epoch, this.#deps.clock.monotonicMs()))
+      return false;
     return this.#book.ofTask(taskId).every((other) => other === job || isTerminal(other));
   }
 

@@ -191,10 +191,7 @@ function noteLoss(
   const healthySinceMs = Math.max(time.healthySinceMs.queue, time.healthySinceMs[source]);
   const gapMs = Math.ceil(policy.lossGraceMs / Math.max(1, policy.lossLooks - 1));
   const isDue =
-    loss === null ||
-    loss.reason !== reason ||
-    healthySinceMs > loss.firstAtMs ||
-    time.nowMs - loss.lastAtMs >= gapMs;
+    loss === null || loss.reason !== reason || healthySinceMs > loss.firstAtMs || time.nowMs - loss.lastAtMs >= gapMs;
   if (!isDue) return;
   draft.add({ type: 'loss.noted', v: 1, atMs: time.nowMs, reason, healthySinceMs, detail });
   if (isLossConfirmed(contextOf(draft.job))) {

@@ -1,12 +1,5 @@
 import type { EventStore, RecordedEvent } from '../events/store.js';
-import {
-  contextOf,
-  evolveJob,
-  restoreJob,
-  storeJob,
-  type Job,
-  type StoredJob,
-} from '../machines/job-aggregate.js';
+import { contextOf, evolveJob, restoreJob, storeJob, type Job, type StoredJob } from '../machines/job-aggregate.js';
 import { isSettled } from '../machines/job-asks.js';
 import type { JobCreated, JobEvent } from '../machines/job-events.js';
 import type { JobId, TaskId } from '../machines/vocabulary.js';
@@ -27,6 +20,7 @@ export class JobBook {
   readonly #store: EventStore;
   readonly #jobs = new Map<JobId, Job>();
   readonly #byTask = new Map<TaskId, Set<JobId>>();
+  readonly #writing = new Map<JobId, Promise<void>>();
   #position = 0;
   #checkpointPosition = 0;
 
@@ -90,24 +84,51 @@ export class JobBook {
     this.#checkpointPosition = position;
   }
 
+  /**
+   * Two writers of one job take turns. What was decided on an older state is checked against the current one before
+   * anything is written: an illegal event is an error here and never reaches the log.
+   */
   async #append(changes: readonly JobChange[]): Promise<void> {
     if (changes.length === 0) return;
+    for (let turn = this.#turnsOf(changes); turn.length > 0; turn = this.#turnsOf(changes))
+      await Promise.allSettled(turn);
+    const writing = this.#write(changes);
+    for (const { jobId } of changes) this.#writing.set(jobId, writing);
+    try {
+      await writing;
+    } finally {
+      for (const { jobId } of changes) this.#writing.delete(jobId);
+    }
+  }
+
+  #turnsOf(changes: readonly JobChange[]): readonly Promise<void>[] {
+    return changes.flatMap(({ jobId }) => this.#writing.get(jobId) ?? []);
+  }
+
+  async #write(changes: readonly JobChange[]): Promise<void> {
+    const next = changes.map(({ jobId, events }) => ({
+      jobId,
+      events,
+      expectedVersion: this.#jobs.get(jobId)?.version ?? 0,
+      job: events.reduce<Job | null>(evolveJob, this.#jobs.get(jobId) ?? null),
+    }));
     const recorded = await this.#store.appendAll(
-      changes.map(({ jobId, events }) => ({
-        stream: `job/${jobId}`,
-        expectedVersion: this.#jobs.get(jobId)?.version ?? 0,
-        events,
-      })),
+      next.map(({ jobId, expectedVersion, events }) => ({ stream: `job/${jobId}`, expectedVersion, events })),
     );
-    for (const one of recorded) this.#fold(one);
+    for (const { position } of recorded) this.#position = Math.max(this.#position, position);
+    for (const { job } of next) if (job !== null) this.#keep(job);
   }
 
   #fold({ stream, position, event }: RecordedEvent): void {
     this.#position = Math.max(this.#position, position);
-    if (!stream.startsWith('job/')) return;
+    if (!isJobEvent(stream, event)) return;
     const jobId = stream.slice('job/'.length) as JobId;
-    const job = evolveJob(this.#jobs.get(jobId) ?? null, event as JobEvent);
-    if (isSettled(job)) this.#drop(jobId, contextOf(job).taskId);
+    this.#keep(evolveJob(this.#jobs.get(jobId) ?? null, event));
+  }
+
+  #keep(job: Job): void {
+    const { jobId, taskId } = contextOf(job);
+    if (isSettled(job)) this.#drop(jobId, taskId);
     else this.#put(job);
   }
 
@@ -124,4 +145,9 @@ export class JobBook {
     ids?.delete(jobId);
     if (ids?.size === 0) this.#byTask.delete(taskId);
   }
+}
+
+/** Which events a stream holds is said by its name. */
+function isJobEvent(stream: RecordedEvent['stream'], event: RecordedEvent['event']): event is JobEvent {
+  return stream.startsWith('job/') && !event.type.startsWith('task.');
 }

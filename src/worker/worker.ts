@@ -10,7 +10,7 @@ import { Leases } from './leases.js';
 import { Observer } from './observe.js';
 import { createPace, hurry, polled, type PollPace } from './poll-pace.js';
 import { Settler } from './settle.js';
-import { waitForBackend, waitForCoordinator } from './start.js';
+import { waitForBackend } from './start.js';
 import { Submitter } from './submit.js';
 
 /** Longest rest between two rounds, ms: end markers are looked for this often, with one directory read. */
@@ -62,16 +62,22 @@ export class Worker {
     const book = await JobBook.open(deps.store);
     const worker = new Worker(deps, book);
     await worker.#observer.open(fit.report);
-    const hello = await waitForCoordinator(deps, signal);
-    if (hello === null) return null;
-    worker.#coordination.remember(hello.leaseTtlMs);
-    deps.log.info({ jobs: book.size, worker: hello.worker, ...fit.report }, 'started; adopted what was left running');
+    worker.#coordination.remember();
+    if (!(await worker.#coordination.greet())) deps.log.warn({}, 'the coordinator does not answer yet; waiting for it');
+    deps.log.info({ jobs: book.size, ...fit.report }, 'started; adopted what was left running');
     return worker;
   }
 
   /** Runs rounds until the signal aborts; jobs are left running. Resolves when nothing is being done any more. */
   async run(signal: AbortSignal): Promise<void> {
     const acquiring = this.#acquireLoop(signal);
+    signal.addEventListener(
+      'abort',
+      () => {
+        this.#wake();
+      },
+      { once: true },
+    );
     while (!signal.aborted) {
       await this.#safely('round', () => this.round());
       await this.#rest(signal);
@@ -82,7 +88,11 @@ export class Worker {
   }
 
   /** For people and metrics. */
-  status(): { readonly jobs: Readonly<Record<string, number>>; readonly calls: Readonly<Record<string, number>>; readonly sinceLastRoundMs: number } {
+  status(): {
+    readonly jobs: Readonly<Record<string, number>>;
+    readonly calls: Readonly<Record<string, number>>;
+    readonly sinceLastRoundMs: number;
+  } {
     const jobs: Record<string, number> = {};
     for (const job of this.#book.all()) jobs[phaseOf(job)] = (jobs[phaseOf(job)] ?? 0) + 1;
     const sinceLastRoundMs = this.#deps.clock.monotonicMs() - this.#lastRoundAtMs;
@@ -228,7 +238,7 @@ export class Worker {
   }
 
   async #rest(signal: AbortSignal): Promise<void> {
-    if (!this.#poke.signal.aborted) await this.#deps.clock.sleep(REST_MS, AbortSignal.any([signal, this.#poke.signal]));
+    if (!signal.aborted) await this.#deps.clock.sleep(REST_MS, this.#poke.signal);
     this.#poke = new AbortController();
   }
 
@@ -237,7 +247,10 @@ export class Worker {
     try {
       await run();
     } catch (error) {
-      this.#deps.log.error({ part, error: error instanceof Error ? error.message : String(error) }, 'part of a round failed');
+      this.#deps.log.error(
+        { part, error: error instanceof Error ? error.message : String(error) },
+        'part of a round failed',
+      );
     }
   }
 }
