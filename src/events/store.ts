@@ -1,7 +1,8 @@
 import type { DomainEvent } from './schemas.js';
+import type { StreamName } from './streams.js';
 
-/** `job/<id>`, `task/<id>`, `session/<id>` or `backend/<name>`. */
-export type StreamName = `${'job' | 'task' | 'session' | 'backend'}/${string}`;
+export { InvalidEventError, StoreError, VersionConflictError, type StoreFault } from './errors.js';
+export type { StreamName } from './streams.js';
 
 /** One event as the log keeps it. */
 export interface RecordedEvent {
@@ -31,8 +32,8 @@ export interface Checkpoint {
 
 /**
  * The log. `append` returns after its events are durable (INV-12). Errors: `VersionConflictError` when the stream is
- * not at the expected version (nothing of that append is written); `StoreError` for everything that the storage
- * refuses, naming the file and what to do.
+ * not at the expected version (nothing of that append is written); `InvalidEventError` for an event that its schema
+ * refuses; `StoreError` for everything that the storage refuses, naming the file and what to do.
  */
 export interface EventStore {
   append(append: Append): Promise<readonly RecordedEvent[]>;
@@ -45,31 +46,4 @@ export interface EventStore {
   saveCheckpoint(name: string, checkpoint: Checkpoint): Promise<void>;
   loadCheckpoint(name: string): Promise<Checkpoint | null>;
   close(): Promise<void>;
-}
-
-export class VersionConflictError extends Error {
-  override readonly name = 'VersionConflictError';
-  constructor(
-    readonly stream: StreamName,
-    readonly expectedVersion: number,
-    readonly actualVersion: number,
-  ) {
-    super(
-      `${stream} is at version ${String(actualVersion)}, not at ${String(expectedVersion)}: somebody else wrote to it`,
-    );
-  }
-}
-
-export type StoreFault = 'locked' | 'networkFileSystem' | 'readOnly' | 'full' | 'corrupt' | 'io' | 'newerVersion';
-
-/** The storage refused. `message` names the file and what to do. */
-export class StoreError extends Error {
-  override readonly name = 'StoreError';
-  constructor(
-    readonly fault: StoreFault,
-    message: string,
-    options?: ErrorOptions,
-  ) {
-    super(message, options);
-  }
 }
