@@ -93,7 +93,8 @@ export type SubmissionEvent =
       readonly healthySinceMs: number;
       readonly detail: string;
     })
-  | (At & { readonly type: 'submission.found'; readonly handle: Handle; readonly source: Source })
+  /** `directory`: neither queue nor accounting knows it, but its claim in the job's directory shows that it ran. */
+  | (At & { readonly type: 'submission.found'; readonly handle: Handle; readonly source: Source | 'directory' })
   /** The conclusive negative: legal only when the evidence in the log is complete. */
   | (At & { readonly type: 'submission.disproved' });
 

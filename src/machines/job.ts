@@ -47,6 +47,8 @@ const machineSetup = setup({
   guards: {
     noAttemptOpen: ({ context }) => context.attempt?.open !== true,
     attemptOpen: ({ context }) => context.attempt?.open === true,
+    attemptOpenAndWishIsCancelled: ({ context }) => context.attempt?.open === true && wishEndsAs(context, 'Cancelled'),
+    attemptOpenAndWishIsFailed: ({ context }) => context.attempt?.open === true && wishEndsAs(context, 'Failed'),
     disproved: ({ context }) => isDisproved(context),
     disprovedAndWishIsCancelled: ({ context }) => isDisproved(context) && wishEndsAs(context, 'Cancelled'),
     disprovedAndWishIsFailed: ({ context }) => isDisproved(context) && wishEndsAs(context, 'Failed'),
@@ -120,7 +122,12 @@ export const jobMachine = machineSetup.createMachine({
         'submission.started': { guard: 'noAttemptOpen', actions: 'noteStarted' },
         'submission.accepted': { guard: 'attemptOpen', target: 'Pending', actions: 'noteAccepted' },
         'submission.rejected': { target: 'Failed', actions: 'noteRejected' },
-        'submission.deferred': { guard: 'attemptOpen', actions: 'noteDeferred' },
+        'submission.deferred': [
+          // Nothing landed, and nobody wants it any more.
+          { guard: 'attemptOpenAndWishIsCancelled', target: 'Cancelled', actions: 'noteEndedByWish' },
+          { guard: 'attemptOpenAndWishIsFailed', target: 'Failed', actions: 'noteEndedByWish' },
+          { guard: 'attemptOpen', actions: 'noteDeferred' },
+        ],
         'submission.lost': { guard: 'attemptOpen', target: 'Unknown', actions: 'noteLostSubmission' },
         'cancel.requested': [
           { guard: 'unsentAndWishIsCancelled', target: 'Cancelled', actions: ['noteCancelWish', 'noteEndedByWish'] },

@@ -27,6 +27,8 @@ export interface JobDirectories {
   collect(jobId: JobId, limitBytes: number): Promise<CollectReply>;
   /** null: there is none (yet). */
   endMarker(jobId: JobId): Promise<EndMarker | null>;
+  /** The backend's id of the job that won the right to run here; null: none did. */
+  claim(jobId: JobId): Promise<string | null>;
   tails(jobId: JobId, limitBytes: number): Promise<{ readonly stdout: string; readonly stderr: string }>;
   remove(jobId: JobId): Promise<{ readonly kind: 'ok' } | { readonly kind: 'io'; readonly detail: string }>;
   /** Jobs that left a mark since the last call (they began, or ended). */

@@ -1,7 +1,8 @@
 import type { JobAnswer, Observations, WatchItem } from '../backend.js';
 import type { BackendEvent } from '../machines/backend-events.js';
-import { contextOf, type Job } from '../machines/job-aggregate.js';
+import { contextOf, phaseOf, type Job } from '../machines/job-aggregate.js';
 import { isWatched } from '../machines/job-asks.js';
+import type { JobEvent } from '../machines/job-events.js';
 import { mintedAtMs, type JobId } from '../machines/vocabulary.js';
 import type { WorkerDeps } from './context.js';
 import { decideObservation, type PollTime } from './decide-observation.js';
@@ -82,8 +83,10 @@ export class Observer {
       // While the poll was under way somebody may have taken the job up: what was asked before is old news then.
       if (answer === undefined || this.#book.get(jobId) !== asked || this.#isBusy(jobId)) continue;
       const refined = await this.#refine(jobId, answer);
+      const claimed =
+        phaseOf(asked) === 'Unknown' && refined.kind === 'absent' ? await this.#foundByClaim(asked, time) : null;
       if (this.#book.get(jobId) !== asked || this.#isBusy(jobId)) continue;
-      const events = decideObservation(asked, refined, time);
+      const events = claimed === null ? decideObservation(asked, refined, time) : [claimed];
       if (events.length > 0) changes.push({ jobId, events });
     }
     return changes;
@@ -102,6 +105,15 @@ export class Observer {
       why: `the job's script could not start its profile; ${answer.why}`,
       diagnostics,
     };
+  }
+
+  /** A claim says that a submission landed and ran, whatever queue and accounting have forgotten since (INV-8). */
+  async #foundByClaim(job: Job, time: PollTime): Promise<JobEvent | null> {
+    const { jobId, attempt } = contextOf(job);
+    const id = await this.#deps.directories.claim(jobId);
+    if (id === null) return null;
+    const handle = { id, cluster: null, submittedAtMs: attempt?.startedAtMs ?? time.nowMs };
+    return { type: 'submission.found', v: 1, atMs: time.nowMs, handle, source: 'directory' };
   }
 
   #newOddities(texts: readonly string[], atMs: number): readonly BackendEvent[] {

@@ -57,9 +57,8 @@ export class Worker {
    * throws `WorkerStartError` when waiting would not help.
    */
   static async start(deps: WorkerDeps, signal: AbortSignal): Promise<Worker | null> {
-    const fit = await waitForBackend(deps, signal);
+    const [fit, book] = await Promise.all([waitForBackend(deps, signal), JobBook.open(deps.store)]);
     if (fit === null) return null;
-    const book = await JobBook.open(deps.store);
     const worker = new Worker(deps, book);
     await worker.#observer.open(fit.report);
     worker.#coordination.remember();
