@@ -9,6 +9,7 @@ import {
   Reason,
   SafeName,
   Source,
+  SOURCES,
   TaskId,
   Token,
   Waiting,
@@ -72,7 +73,7 @@ const submission = [
     healthySinceMs: Milliseconds,
     detail: Text,
   }),
-  z.strictObject({ ...head('submission.found'), handle: Handle, source: Source }),
+  z.strictObject({ ...head('submission.found'), handle: Handle, source: z.enum([...SOURCES, 'directory']) }),
   z.strictObject(head('submission.disproved')),
 ] as const;
 
