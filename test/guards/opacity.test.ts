@@ -37,7 +37,10 @@ describe('INV-2 opacity', () => {
     ['mixed case', 'const maxQoS = 1;'],
     ['a plural', 'const partitions = [];'],
     ['a step launcher', "const argv = ['srun', '--jobid'];"],
-    ['a step launcher in an identifier', 'const viaSrun = srunArgs(SRUN_OPTIONS);'],
+    ['a command at the head of an identifier', 'const srunArgs = [];'],
+    ['a command at the tail of an identifier', 'const viaSrun = [];'],
+    ['a command in capitals at the tail of an identifier', 'const viaSRUN = [];'],
+    ['a command in a constant', 'const SRUN_OPTIONS = [];'],
     ['a command as a word', "run('scontrol');"],
   ])('INV-2: a planted leak is caught: %s', (_, text) => {
     expect(found(planted('src/worker/planted.ts', `export {};\n${text}\n`))).toContainEqual(
