@@ -83,10 +83,14 @@ const BANS = {
     syntax: [],
     imports: [],
   },
-  exportAll: {
+  /** What would hide an import or an export from a reader and from the arrow rules. */
+  hiding: {
     globals: [],
     properties: [],
-    syntax: [{ selector: 'ExportAllDeclaration', message: 'An index lists its exports by name.' }],
+    syntax: [
+      { selector: 'ExportAllDeclaration', message: 'An index lists its exports by name.' },
+      { selector: "ImportExpression:not([source.type='Literal'])", message: 'An import that no arrow rule can see.' },
+    ],
     imports: [],
   },
   unfinished: {

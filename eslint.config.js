@@ -24,19 +24,19 @@ export default defineConfig(
   },
 
   // Later entries win: the rule first, then the homes of what it bans.
-  { files: ['src/**/*.ts'], rules: ban('clock', 'timer', 'chance', 'spawn', 'exportAll') },
-  { files: ['src/runtime/**/*.ts'], rules: ban('spawn', 'exportAll') },
-  { files: ['src/slurm/broker.ts', 'src/local/process.ts'], rules: ban('clock', 'timer', 'chance', 'exportAll') },
+  { files: ['src/**/*.ts'], rules: ban('clock', 'timer', 'chance', 'spawn', 'hiding') },
+  { files: ['src/runtime/**/*.ts'], rules: ban('spawn', 'hiding') },
+  { files: ['src/slurm/broker.ts', 'src/local/process.ts'], rules: ban('clock', 'timer', 'chance', 'hiding') },
   { files: ['src/cli/**/*.ts'], rules: { 'no-console': 'off' } },
 
   {
     files: ['test/**/*.ts', 'bench/**/*.ts'],
     rules: {
-      ...ban('sleep', 'seedless', 'unfinished', 'exportAll'),
+      ...ban('sleep', 'seedless', 'unfinished', 'hiding'),
       'no-console': 'off',
       // A fake fills an asynchronous port with what it knows already.
       '@typescript-eslint/require-await': 'off',
     },
   },
-  { files: ['test/support/wait.ts'], rules: ban('seedless', 'unfinished', 'exportAll') },
+  { files: ['test/support/wait.ts'], rules: ban('seedless', 'unfinished', 'hiding') },
 );

@@ -82,6 +82,7 @@ describe('time, chance and processes stay in their homes', () => {
     ...IN_TESTS.map((code) => ({ path: 'test/worker/planted.test.ts', code, caught: true })),
     { path: 'test/support/wait.ts', code: IN_TESTS[0] ?? '', caught: false },
     { path: 'src/machines/index.ts', code: "export * from './job.js';", caught: true },
+    { path: 'src/worker/planted.ts', code: "const a = 'x'; export const b = await import(`./${a}.js`);", caught: true },
     // What is not a clock, nor chance: a time that came in, and a digest.
     { path: 'src/machines/planted.ts', code: 'export const a = (ms) => new Date(ms).toISOString();', caught: false },
     {
