@@ -141,10 +141,7 @@ export type PortAnswer<T> =
 /** The coordinator as a worker sees it. Never throws for what a network or a coordinator can do. */
 export interface WorkerPort {
   hello(hello: Hello): Promise<PortAnswer<HelloAnswer>>;
-  acquire(
-    request: z.infer<typeof AcquireRequest>,
-    signal?: AbortSignal,
-  ): Promise<PortAnswer<readonly LeaseGrant[]>>;
+  acquire(request: z.infer<typeof AcquireRequest>, signal?: AbortSignal): Promise<PortAnswer<readonly LeaseGrant[]>>;
   renew(leases: readonly HeldLease[]): Promise<PortAnswer<RenewAnswer>>;
   report(items: readonly ProgressItem[]): Promise<PortAnswer<ReportAnswer>>;
   /** The end of a lease. `answered` also when the same job's outcome was taken before. */

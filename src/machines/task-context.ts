@@ -61,7 +61,7 @@ export interface TaskContext {
   readonly epoch: number;
   /** In Leased the live lease; at the end the one under which the task ended. */
   readonly lease: Lease | null;
-  /** Jobs whose end nobody has reported. At most one (INV-3). */
+  /** Jobs whose end nobody has reported. At most one of them is sent to a backend: the older ones end first (INV-3). */
   readonly openJobs: readonly OpenJob[];
   /** Open jobs that an abandon has left to themselves: they may live on. */
   readonly forgotten: readonly OpenJob[];
