@@ -3,7 +3,7 @@
 # As root on Debian. Brings the cluster up, runs jest's project "cluster", deletes the cluster, also after a failure or
 # an interrupt; exits as jest did. SLURM_TEST_KEEP=1 leaves it up; one that was up before is reset and left up.
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
-cd "$HERE/../.."
+cd -P "$HERE/../.."
 [[ $EUID == 0 ]] || die "the cluster tests need root: they start node daemons that run jobs as other users. Everything else is in: npm test"
 [[ -e /etc/debian_version ]] || command -v slurmctld >/dev/null ||
   die "the cluster tests install Slurm from Debian, and this is not Debian. Install Slurm, MariaDB and munge first, or use a container: docker run -it debian:12"
@@ -40,13 +40,14 @@ trap 'exit 129' HUP
 # What the job user runs. This checkout may be where only root can read (/root), and a rebuild must not pull the rug
 # from under a running worker: so a copy of what `npm install` gives a user, the build and its dependencies.
 copy_app() {
-  local modules
+  local paths=(package.json dist examples) path
   npm run --silent build
-  modules=$(npm ls --all --omit=dev --parseable | sed -n "s|^$PWD/||p")
+  while read -r path; do
+    [[ $path == "$PWD" ]] || paths+=("${path#"$PWD/"}")
+  done < <(npm ls --all --omit=dev --parseable)
   rm -rf "$SLURM_TEST_APP"
   mkdir -p "$SLURM_TEST_APP"
-  # shellcheck disable=SC2086 # one path a word: npm's package names have no blanks
-  tar -cf - package.json dist examples $modules | tar -xf - --no-same-owner -C "$SLURM_TEST_APP"
+  tar -cf - "${paths[@]}" | tar -xf - --no-same-owner -C "$SLURM_TEST_APP"
   chmod -R a+rX "$SLURM_TEST_APP"
   setpriv --reuid="$JOB_USER" --regid="$(id -g "$JOB_USER")" --init-groups node -e 0 2>/dev/null ||
     die "$JOB_USER cannot run $(command -v node): install Node where every user can read it"
