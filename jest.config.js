@@ -11,8 +11,8 @@ export default {
     {
       ...shared,
       displayName: 'unit',
-      // A pattern to ignore would be a regular expression: <rootDir> in it breaks in a checkout such as /src/a+b.
-      testMatch: ['<rootDir>/test/**/*.test.ts', '!<rootDir>/test/cluster/**'],
+      // Not testPathIgnorePatterns: <rootDir> in a regular expression breaks in a checkout such as /src/a+b.
+      testMatch: ['<rootDir>/test/*.test.ts', '<rootDir>/test/!(cluster)/**/*.test.ts'],
     },
     { ...shared, displayName: 'cluster', testMatch: ['<rootDir>/test/cluster/**/*.test.ts'] },
   ],
