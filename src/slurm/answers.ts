@@ -1,0 +1,152 @@
+import type { JobAnswer, SeenAnswer, SeenState, WatchItem } from '../backend.js';
+import type { Handle } from '../machines/vocabulary.js';
+import type { AccountingRow } from './accounting.js';
+import { failureFromExitCode, failureFromReason, stepWarnings, type Failure } from './failure.js';
+import type { QueueRow } from './queue.js';
+import { waitingFor, waitingWhy } from './reasons.js';
+import { meaningOf } from './states.js';
+
+const NONE: readonly never[] = [];
+
+/** Keeps the handle that is on record for this very job: its submit time is the first one, before any requeue. */
+export function handleOf(item: WatchItem, row: Pick<QueueRow, 'id' | 'cluster' | 'submittedAtMs'>): Handle {
+  if (item.handle?.id === row.id) return item.handle;
+  return { id: row.id, cluster: row.cluster, submittedAtMs: row.submittedAtMs ?? item.sinceMs };
+}
+
+export const unanswered = (detail: string, queueAbsent: boolean): JobAnswer => ({
+  kind: 'unanswered',
+  detail,
+  queueAbsent,
+});
+
+/** The scheduler's own words; nothing branches on them. */
+function queueDiagnostics(row: QueueRow): Readonly<Record<string, string>> {
+  return {
+    state: row.stateText,
+    ...(row.reason === '' || row.reason === 'None' ? {} : { reason: row.reason }),
+    ...(row.nodes === '' ? {} : { nodes: row.nodes }),
+  };
+}
+
+function accountingDiagnostics(row: AccountingRow): Readonly<Record<string, string>> {
+  return {
+    state: row.stateText,
+    ...(row.exitText === '' ? {} : { exitCode: row.exitText }),
+    ...(row.derivedText === '' || row.derivedText === '0:0' ? {} : { derivedExitCode: row.derivedText }),
+    ...(row.exitCode !== null && row.exitCode.code > 0 && row.exitCode.signal === 0
+      ? { exitCodeNote: 'before release 25.11, codes over 127 are printed less 128' }
+      : {}),
+    ...(row.nodes === '' || row.nodes === 'None assigned' ? {} : { nodes: row.nodes }),
+  };
+}
+
+/** What the queue alone says about a job that is not over. */
+export function fromLiveRow(item: WatchItem, row: QueueRow, duplicates: readonly Handle[]): JobAnswer {
+  const meaning = meaningOf(row.state);
+  if (meaning.phase === 'look') return unanswered(`${row.stateText}: ${meaning.why}`, false);
+  return {
+    kind: 'seen',
+    handle: handleOf(item, row),
+    source: 'queue',
+    ...queueState(meaning, row),
+    warnings: NONE,
+    diagnostics: queueDiagnostics(row),
+    duplicates,
+  };
+}
+
+function queueState(meaning: SeenState, row: QueueRow): { readonly state: SeenState; readonly why: string } {
+  if (meaning.phase === 'Pending' && (row.state === 'PENDING' || row.state === 'LAUNCH_FAILED')) {
+    const waiting = waitingFor(row.reason);
+    return { state: { phase: 'Pending', waiting }, why: waitingWhy(row.reason, waiting) };
+  }
+  return { state: meaning, why: endWhy(row.state, row.reason) };
+}
+
+function endWhy(state: QueueRow['state'], reason: string): string {
+  const words = state.toLowerCase().replaceAll('_', ' ');
+  return reason === '' || reason === 'None' ? words : `${words} (${reason})`;
+}
+
+/** What accounting said about a job that is over in the queue. */
+export type ExitEvidence =
+  | { readonly kind: 'row'; readonly row: AccountingRow }
+  | { readonly kind: 'noRowYet' }
+  | { readonly kind: 'notKept' }
+  | { readonly kind: 'outage'; readonly detail: string };
+
+/** So long after its end a failed job's exit code is not waited for any more, ms. Usual is 100 ms. */
+export const EXIT_CODE_WAIT_MS = 120_000;
+
+/**
+ * A job that is over in the queue. Its state decides at once; only FAILED needs accounting's exit code to tell an exit
+ * from a signal and from a job that could not be started.
+ */
+export function fromEndedRow(
+  item: WatchItem,
+  row: QueueRow,
+  evidence: ExitEvidence,
+  duplicates: readonly Handle[],
+  nowMs: number,
+): JobAnswer {
+  const meaning = meaningOf(row.state);
+  if (meaning.phase === 'look') return unanswered(`${row.stateText}: ${meaning.why}`, false);
+  const account = evidence.kind === 'row' ? evidence.row : null;
+  const seen = (state: SeenState, why: string): SeenAnswer => ({
+    kind: 'seen',
+    handle: handleOf(item, row),
+    source: 'queue',
+    state,
+    why,
+    warnings: state.phase === 'Completed' ? stepWarnings(account?.derivedExitCode ?? null) : NONE,
+    diagnostics: { ...queueDiagnostics(row), ...(account === null ? {} : accountingDiagnostics(account)) },
+    duplicates,
+  });
+  if (row.state !== 'FAILED') return seen(meaning, endWhy(row.state, row.reason));
+  const failure = failureOf(row, evidence, nowMs);
+  if (failure === 'wait')
+    return seen({ phase: 'Running', ending: true }, 'failed; its exit code is not in the accounts yet');
+  if (failure === 'unknown') return unanswered(`job ${row.id} failed; accounting did not answer how`, false);
+  return seen(failure.state, failure.why);
+}
+
+function failureOf(row: QueueRow, evidence: ExitEvidence, nowMs: number): Failure | 'wait' | 'unknown' {
+  switch (evidence.kind) {
+    case 'row':
+      return evidence.row.exitCode === null
+        ? failureFromReason(row.reason)
+        : failureFromExitCode(evidence.row.exitCode);
+    case 'notKept':
+      return failureFromReason(row.reason);
+    case 'noRowYet':
+      return row.endsAtMs !== null && nowMs - row.endsAtMs > EXIT_CODE_WAIT_MS ? failureFromReason(row.reason) : 'wait';
+    case 'outage':
+      return 'unknown';
+  }
+}
+
+/** What accounting alone says: the queue has forgotten the job, or a lost submission is looked up. */
+export function fromAccountingRow(
+  item: WatchItem,
+  row: AccountingRow,
+  cluster: string | null,
+  duplicates: readonly Handle[],
+): JobAnswer {
+  const meaning = meaningOf(row.state);
+  if (meaning.phase === 'look') return unanswered(`${row.stateText}: ${meaning.why}`, true);
+  const failure =
+    row.state === 'FAILED'
+      ? failureFromExitCode(row.exitCode ?? { code: 0, signal: 0 })
+      : { state: meaning, why: endWhy(row.state, '') };
+  return {
+    kind: 'seen',
+    handle: handleOf(item, { id: row.id, cluster, submittedAtMs: row.submittedAtMs }),
+    source: 'accounting',
+    state: failure.state,
+    why: failure.why,
+    warnings: meaning.phase === 'Completed' ? stepWarnings(row.derivedExitCode) : NONE,
+    diagnostics: accountingDiagnostics(row),
+    duplicates,
+  };
+}

@@ -1,0 +1,125 @@
+import type {
+  AttemptEnd,
+  Backend,
+  BackendTiming,
+  CancelReply,
+  Observations,
+  SelfTest,
+  StepReply,
+  StepRequest,
+  SubmitReply,
+  SubmitRequest,
+  WatchItem,
+} from '../backend.js';
+import type { Handle, Source, Token } from '../machines/vocabulary.js';
+import { endAttempt } from './attempt.js';
+import { writeBatchScript } from './batch-script.js';
+import { createBroker, createProcessRun, type Broker } from './broker.js';
+import { cancel } from './cancel.js';
+import { DEFAULT_LIMITS, type Limits, type SlurmConfig } from './config.js';
+import { commandEnvironment } from './environment.js';
+import { Poller, type Site } from './poll.js';
+import { DEFAULT_TIMING, selfTest } from './self-test.js';
+import { runStep } from './step.js';
+import { submit } from './submit.js';
+
+/** Fills the backend port with the commands of Slurm. Starts nothing by itself. */
+export function createSlurmBackend(config: SlurmConfig): Backend {
+  return new SlurmBackend(config);
+}
+
+class SlurmBackend implements Backend {
+  readonly name = 'slurm';
+  readonly #config: SlurmConfig;
+  readonly #limits: Limits;
+  readonly #broker: Broker;
+  readonly #poller: Poller;
+  #site: Site = { homeCluster: null, accountingKept: true };
+  #timing: BackendTiming = DEFAULT_TIMING;
+  readonly #calls = new Set<Promise<unknown>>();
+
+  constructor(config: SlurmConfig) {
+    const { clock, user, jobNamePrefix, clusters } = config;
+    this.#config = config;
+    this.#limits = { ...DEFAULT_LIMITS, ...config.limits };
+    this.#broker = createBroker(config.run ?? createProcessRun(commandEnvironment(config), clock));
+    this.#poller = new Poller({
+      broker: this.#broker,
+      clock,
+      uid: user.uid,
+      jobNamePrefix,
+      clusters,
+      limits: this.#limits,
+    });
+  }
+
+  /** A cluster and a user: the queue is asked for that user's jobs only. */
+  get site(): string {
+    return `${this.#config.clusterName ?? this.#site.homeCluster ?? 'cluster'}/${this.#config.user.name}`;
+  }
+
+  get sources(): readonly Source[] {
+    return this.#site.accountingKept ? ['queue', 'accounting'] : ['queue'];
+  }
+
+  get timing(): BackendTiming {
+    return this.#timing;
+  }
+
+  async selfTest(): Promise<SelfTest> {
+    const { clock, user, clusterName } = this.#config;
+    const findings = await this.#track(
+      selfTest({ broker: this.#broker, uid: user.uid, nowMs: clock.nowMs(), limits: this.#limits, clusterName }),
+    );
+    if (findings.result.kind === 'fit') {
+      this.#site = findings;
+      this.#timing = findings.timing;
+    }
+    return findings.result;
+  }
+
+  prepare(request: SubmitRequest): Promise<void> {
+    return writeBatchScript(request);
+  }
+
+  submit(request: SubmitRequest): Promise<SubmitReply> {
+    const { clock, jobNamePrefix } = this.#config;
+    const timeLimitMs = this.#limits.submitTimeLimitMs;
+    return this.#track(submit(request, { broker: this.#broker, clock, jobNamePrefix, timeLimitMs }));
+  }
+
+  endAttempt(token: Token): Promise<AttemptEnd> {
+    return endAttempt(token, this.#config.jobNamePrefix, this.#config.clock);
+  }
+
+  observe(items: readonly WatchItem[]): Promise<Observations> {
+    return this.#track(this.#poller.observe(items, this.#site));
+  }
+
+  cancel(handles: readonly Handle[]): Promise<CancelReply> {
+    const isReused = this.#poller.reuseCheck(this.#site.homeCluster);
+    return this.#track(
+      cancel(handles, { broker: this.#broker, timeLimitMs: this.#limits.cancelTimeLimitMs, isReused }),
+    );
+  }
+
+  runStep(request: StepRequest): Promise<StepReply> {
+    return this.#track(runStep(request, this.#broker));
+  }
+
+  callCounts(): Readonly<Record<string, number>> {
+    return this.#broker.counts();
+  }
+
+  /** Waits for the calls that are under way: each is bounded by its time limit. Jobs go on. */
+  async close(): Promise<void> {
+    await Promise.allSettled(this.#calls);
+  }
+
+  #track<Reply>(call: Promise<Reply>): Promise<Reply> {
+    this.#calls.add(call);
+    const done = (): void => void this.#calls.delete(call);
+    call.then(done, done);
+    return call;
+  }
+}

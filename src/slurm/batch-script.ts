@@ -1,0 +1,45 @@
+import { readFile } from 'node:fs/promises';
+import { dirname } from 'node:path';
+import type { SubmitRequest } from '../backend.js';
+import { jobFiles, replaceFile, type JobFiles } from '../workdir/directory.js';
+import { jobScriptBody } from '../workdir/script.js';
+import { readDirectives } from './directives.js';
+import { COMMAND_ONLY_VARIABLES } from './environment.js';
+
+export type BatchScript =
+  | { readonly kind: 'ok'; readonly text: string }
+  /** The profile's script asks for what cannot be given: trying again does not help. */
+  | { readonly kind: 'invalidSpec'; readonly detail: string };
+
+/** The files of a request's directory. */
+export const filesOf = (request: SubmitRequest): JobFiles => jobFiles(dirname(request.directory), request.jobId);
+
+/**
+ * The text that is submitted: the `#SBATCH` lines of the profile's copy, which is what runs, and the body that every
+ * backend shares. Options on the command line of sbatch win over these lines.
+ */
+export async function batchScript(request: SubmitRequest): Promise<BatchScript> {
+  const files = filesOf(request);
+  const { lines, problems } = readDirectives(await readFile(files.profile, 'latin1'));
+  if (problems.length > 0) {
+    return {
+      kind: 'invalidSpec',
+      detail: `profile ${request.profile.name}: ${request.profile.scriptPath}, ${problems.join('; ')}`,
+    };
+  }
+  const body = jobScriptBody({
+    files,
+    token: request.token,
+    // The same again when the job is requeued; ids are used again, but not for a job with this directory.
+    identity: '"${SLURM_JOB_ID:-}"',
+    unset: COMMAND_ONLY_VARIABLES,
+    environment: request.profile.environment,
+  });
+  return { kind: 'ok', text: ['#!/bin/sh', ...lines, '', body].join('\n') };
+}
+
+/** Writes `run.sh`. Throws a file system error. A profile that is not fit gets none: the submission says why. */
+export async function writeBatchScript(request: SubmitRequest): Promise<void> {
+  const script = await batchScript(request);
+  if (script.kind === 'ok') await replaceFile(filesOf(request).script, Buffer.from(script.text, 'latin1'), 0o700);
+}
