@@ -19,6 +19,8 @@ export interface JobScriptOptions {
   readonly unset: readonly string[];
   /** Variables that the profile sees, beside its own. */
   readonly environment: Readonly<Record<string, string>>;
+  /** Shell text that runs once the claim is ours, before the profile starts. */
+  readonly afterClaim?: string;
   /** Shell text that runs last, after the end marker and the wake file. */
   readonly atEnd?: string;
 }
@@ -76,6 +78,7 @@ oc_done() { # STAGE STATUS SIGNAL DETAIL: the end marker; appears as a whole or 
       "started=$oc_started" "ended=$(date +%s)" "detail=$4" >done.new && mv -f done.new done
   } || printf '%s\\n' 'open-compute: the end marker could not be written' >&2
   oc_wake
+  ${options.atEnd ?? ':'}
 }
 
 oc_give_up() { # DETAIL
@@ -103,6 +106,7 @@ if [ "$oc_owner" != "$oc_identity" ]; then
   exit ${String(EXIT_CLAIM_TAKEN)}
 fi
 oc_claimed=1
+${options.afterClaim ?? ''}
 
 # What an earlier run of this same job left must not count for this one.
 rm -f done result.json || oc_give_up 'files of an earlier run could not be removed'
@@ -147,7 +151,6 @@ case $oc_status in # only signals that end a process: 19, say, would stop this o
   129 | 13[0-9] | 14[0-3] | 152 | 153 | 159) oc_signal=$((oc_status - 128)) ;;
 esac
 oc_done profile "$oc_status" "$oc_signal" ''
-${options.atEnd ?? ':'}
 # The directory may be gone from here on.
 if [ -n "$oc_signal" ]; then
   ulimit -c 0 # the core would be the shell's

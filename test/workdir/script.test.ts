@@ -12,8 +12,8 @@ import {
   type JobScriptOptions,
 } from '../../src/workdir/script.js';
 import type { Token } from '../../src/machines/vocabulary.js';
+import { freshRunsDirectory, preparedJob } from '../support/job-directory.js';
 import { eventually } from '../support/wait.js';
-import { freshRunsDirectory, preparedJob } from './job-directory.js';
 
 const SHELLS = [
   ['dash', ['dash']],

@@ -1,18 +1,13 @@
 import { mkdtempSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { systemRandom, uniquePart } from '../../src/runtime/random.js';
 import { checkRunsDirectory } from '../../src/workdir/runs-directory.js';
 import { jobFiles, prepareDirectory, type JobFiles } from '../../src/workdir/directory.js';
 import { JobId, Token } from '../../src/machines/vocabulary.js';
 
-let serial = 0;
-
-/** A token that no other test in this process has. */
-export function nextToken(): Token {
-  serial += 1;
-  const digits = String(process.pid).padStart(10, '0') + String(serial).padStart(16, '0');
-  return Token.parse(digits);
-}
+/** A token that nothing else has, in this run of the tests or another. */
+export const nextToken = (): Token => Token.parse(uniquePart(Date.now(), systemRandom));
 
 export const jobIdOf = (token: Token): JobId => JobId.parse(`job_${token}`);
 

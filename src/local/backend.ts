@@ -1,0 +1,208 @@
+import { lstat } from 'node:fs/promises';
+import { hostname } from 'node:os';
+import { dirname, join } from 'node:path';
+import type {
+  AttemptEnd,
+  Backend,
+  CancelReply,
+  Observations,
+  SelfTest,
+  StepReply,
+  StepRequest,
+  SubmitReply,
+  SubmitRequest,
+  WatchItem,
+} from '../backend.js';
+import { Token, type Handle } from '../machines/vocabulary.js';
+import type { Clock } from '../runtime/clock.js';
+import { jobFiles, replaceFile } from '../workdir/directory.js';
+import { errnoOf, messageOf } from '../workdir/io-error.js';
+import { handleOf } from './answer.js';
+import { cancelJobs } from './cancel.js';
+import { environmentOf, outageOf, stepEnvironmentOf, type LocalContext } from './context.js';
+import { lookAt } from './job-state.js';
+import { Observer } from './observe.js';
+import { runBounded } from './process.js';
+import { pruneRegistry } from './prune.js';
+import { StartQueue } from './queue.js';
+import { Registry } from './registry.js';
+import { runScript } from './run-script.js';
+import { selfTest } from './self-test.js';
+
+export interface LocalBackendOptions {
+  /** Absolute; has passed `checkRunsDirectory`. */
+  readonly runsDir: string;
+  readonly clock: Clock;
+  /** How many jobs run at once; the others wait. */
+  readonly maxRunning: number;
+  /** Of this environment jobs inherit PATH, HOME, USER, LOGNAME, LANG, TZ and TMPDIR, and nothing else. */
+  readonly environment: Readonly<Record<string, string | undefined>>;
+  /** Between SIGTERM and SIGKILL; 5 s by default. */
+  readonly killGraceMs?: number;
+  /** Default: this machine's name. Jobs of another host are never touched. */
+  readonly host?: string;
+}
+
+const INHERITED = ['PATH', 'HOME', 'USER', 'LOGNAME', 'LANG', 'TZ', 'TMPDIR'];
+const PRUNE_EVERY_MS = 600_000;
+/** Failures that pass: the submission is for later. */
+const NOT_NOW = new Set(['ENOSPC', 'EDQUOT', 'EMFILE', 'ENFILE', 'EAGAIN', 'ENOMEM']);
+
+/**
+ * The backend port on this machine's processes: the embedded default. All that it knows is in files under the runs
+ * directory, so a restarted worker, or a second one, sees the same jobs. Directive lines in a profile are comments to
+ * it; of the resources it keeps the time limit and `maxRunning`. A memory limit is not enforced: `ulimit -v` counts
+ * address space per process, of which language runtimes reserve far more than they use. Linux only: it reads /proc.
+ */
+export async function createLocalBackend(options: LocalBackendOptions): Promise<Backend> {
+  const host = options.host ?? hostname();
+  const registry = Registry.at(options.runsDir, host);
+  await registry.open(options.runsDir);
+  const inherited = Object.fromEntries(
+    INHERITED.flatMap((name) => {
+      const value = options.environment[name];
+      return value === undefined ? [] : [[name, value]];
+    }),
+  );
+  const queue = new StartQueue({
+    registry,
+    maxRunning: options.maxRunning,
+    environment: ({ jobId }) => environmentOf(inherited, jobId),
+  });
+  const { runsDir, clock, killGraceMs = 5000 } = options;
+  return new LocalBackend(`local:${host}:${runsDir}`, { runsDir, clock, killGraceMs, registry, queue, inherited });
+}
+
+class LocalBackend implements Backend {
+  readonly name = 'local';
+  readonly site: string;
+  readonly sources = ['queue'] as const;
+  readonly timing = { settleMs: 0, looks: 1, lossGraceMs: 1000, lossLooks: 2 };
+
+  readonly #context: LocalContext;
+  readonly #observer: Observer;
+  readonly #calls = { selfTest: 0, step: 0 };
+  #prunedAtMs = Number.NEGATIVE_INFINITY;
+
+  constructor(site: string, context: LocalContext) {
+    this.site = site;
+    this.#context = context;
+    this.#observer = new Observer(context);
+  }
+
+  async selfTest(): Promise<SelfTest> {
+    this.#calls.selfTest += 1;
+    return await selfTest(this.#context);
+  }
+
+  async prepare(request: SubmitRequest): Promise<void> {
+    const { registry, killGraceMs } = this.#context;
+    const files = jobFiles(dirname(request.directory), request.jobId);
+    const timeoutNote = registry.notePath(request.token, 'timeout');
+    await replaceFile(files.script, runScript({ request, files, timeoutNote, killGraceMs }), 0o700);
+  }
+
+  async submit(request: SubmitRequest): Promise<SubmitReply> {
+    const { registry, clock } = this.#context;
+    const { jobId, token, directory, profile } = request;
+    if (profile.nodes !== null && profile.nodes > 1) {
+      const detail = `profile ${profile.name} asks for ${String(profile.nodes)} nodes; this machine is one`;
+      return { kind: 'refused', reason: 'INVALID_SPEC', detail };
+    }
+    try {
+      await lstat(join(directory, 'run.sh'));
+      const { environment } = profile;
+      const submittedAtMs = clock.nowMs();
+      await registry.enter({ v: 1, jobId, token, directory, submittedAtMs, environment });
+    } catch (error) {
+      const refusal = await this.#refusal(request, error);
+      if (refusal !== null) return refusal;
+    }
+    return await this.#entered(request);
+  }
+
+  /** What an error while entering means; null if the entry is there in spite of it. */
+  async #refusal({ jobId, token }: SubmitRequest, error: unknown): Promise<SubmitReply | null> {
+    const errno = errnoOf(error);
+    if (errno === null) throw error;
+    const detail = `entering ${jobId} into the registry: ${messageOf(error)}`;
+    try {
+      if ((await this.#context.registry.find(token)).kind !== 'absent') return null;
+    } catch (again) {
+      return { ...outageOf(detail, again), hint: null };
+    }
+    if (NOT_NOW.has(errno)) return { kind: 'deferred', limit: errno, detail };
+    return { kind: 'refused', reason: 'BACKEND_REJECTED', detail };
+  }
+
+  /** Entered is accepted, whether it starts now or with a later call. */
+  async #entered({ jobId, token }: SubmitRequest): Promise<SubmitReply> {
+    try {
+      const found = await this.#context.registry.find(token);
+      if (found.kind !== 'found') {
+        const detail = found.kind === 'corrupt' ? found.detail : `the entry of ${token} has vanished`;
+        return { kind: 'unreadable', detail, hint: null };
+      }
+      if (found.submission.jobId !== jobId) {
+        const detail = `token ${token} belongs to ${found.submission.jobId}`;
+        return { kind: 'refused', reason: 'BACKEND_REJECTED', detail };
+      }
+      await this.#context.queue.run();
+      return { kind: 'accepted', handle: handleOf(found.submission), notes: this.#context.queue.waitingWhy(token) };
+    } catch (error) {
+      return { ...outageOf(`starting ${jobId}`, error), hint: null };
+    }
+  }
+
+  /** A submission is a file, written or not by the time that `submit` answers: no process can still send it. */
+  endAttempt(token: Token): Promise<AttemptEnd> {
+    return Promise.resolve({ kind: 'ended', how: `nothing sends the submission of ${token} any more` });
+  }
+
+  async observe(items: readonly WatchItem[]): Promise<Observations> {
+    const nowMs = this.#context.clock.monotonicMs();
+    if (nowMs - this.#prunedAtMs >= PRUNE_EVERY_MS) {
+      this.#prunedAtMs = nowMs;
+      this.#observer.forget(await pruneRegistry(this.#context));
+    }
+    return await this.#observer.observe(items);
+  }
+
+  async cancel(handles: readonly Handle[]): Promise<CancelReply> {
+    return await cancelJobs(this.#context, handles);
+  }
+
+  async runStep({ handle, argv, timeLimitMs, outputLimitBytes }: StepRequest): Promise<StepReply> {
+    const { registry, inherited, clock } = this.#context;
+    const [command, ...args] = argv;
+    if (command === undefined) return { kind: 'refused', detail: 'a step needs a command' };
+    if (handle === null) return { kind: 'refused', detail: 'a step needs a job that runs (INV-4)' };
+    try {
+      const token = Token.safeParse(handle.id);
+      const found = token.success ? await registry.find(token.data) : null;
+      if (found?.kind !== 'found' || found.submission.submittedAtMs !== handle.submittedAtMs) {
+        return { kind: 'refused', detail: `there is no job ${handle.id} (INV-4)` };
+      }
+      const { submission } = found;
+      const state = await lookAt(submission, registry);
+      if (state.kind === 'unknown') return { kind: 'unreachable', detail: state.detail };
+      if (state.kind !== 'running') return { kind: 'refused', detail: `the job is not running: ${state.kind} (INV-4)` };
+      this.#calls.step += 1;
+      const environment = stepEnvironmentOf(inherited, submission);
+      const cwd = submission.directory;
+      return await runBounded({ argv: [command, ...args], cwd, environment, timeLimitMs, outputLimitBytes }, clock);
+    } catch (error) {
+      return outageOf(`running a step in ${handle.id}`, error);
+    }
+  }
+
+  /** Processes started, by purpose. Observing and cancelling start none. */
+  callCounts(): Readonly<Record<string, number>> {
+    return { start: this.#context.queue.starts, ...this.#calls };
+  }
+
+  /** Jobs go on; the next one to open this runs directory sees them. */
+  async close(): Promise<void> {
+    await this.#context.queue.idle();
+  }
+}
