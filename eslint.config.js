@@ -12,7 +12,11 @@ export default defineConfig(
     rules: {
       eqeqeq: 'error',
       'no-console': 'error',
+      'no-control-regex': 'error',
       'no-empty': 'error',
+      'no-fallthrough': 'error',
+      'no-unsafe-finally': 'error',
+      'no-useless-escape': 'error',
       '@typescript-eslint/no-confusing-void-expression': ['error', { ignoreArrowShorthand: true }],
       '@typescript-eslint/no-unnecessary-condition': [
         'error',
