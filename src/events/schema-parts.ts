@@ -50,6 +50,8 @@ type Unread<T> = T extends string | number | boolean | null | undefined
       ? { -readonly [Key in keyof T]: Unread<T[Key]> }
       : T;
 
+// Two types are identical when a conditional type can not tell them apart.
+// eslint-disable-next-line @typescript-eslint/no-unnecessary-type-parameters
 type Same<A, B> = (<T>() => T extends A ? 1 : 2) extends <T>() => T extends B ? 1 : 2 ? true : false;
 
 /**

@@ -56,6 +56,13 @@ export function readEvent(raw: unknown, upcasters: Upcasters = UPCASTERS): Domai
   return known.schema.parse(event);
 }
 
+/** Checks an event that is about to be written against today's shapes. Does not throw. */
+export function parseEvent(event: DomainEvent): z.ZodSafeParseResult<DomainEvent> {
+  return (SHAPES.get(event.type)?.schema ?? UnknownType).safeParse(event);
+}
+
+const UnknownType: z.ZodType<DomainEvent> = z.never();
+
 /**
  * True for an event of today's version, going by type and `v` alone. Only for what a store of ours gave back: it was
  * validated in full when it was appended or imported.
