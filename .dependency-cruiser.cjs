@@ -66,7 +66,12 @@ module.exports = {
       [machines, events, port, workdir, runtime, parameters, wire],
       'The loop must not know which backend it drives, nor how the coordinator works.',
     ),
-    layer('coordinator-keeps-tasks', '^src/coordinator/', [machines, events, runtime], 'It never sees a backend.'),
+    layer(
+      'coordinator-keeps-tasks',
+      '^src/coordinator/',
+      [machines, events, runtime, parameters],
+      'It never sees a backend.',
+    ),
     {
       name: 'backends-are-composed-in-one-place',
       severity: 'error',
