@@ -10,6 +10,7 @@ export const PROBLEM_STATUS = {
   /** An old epoch, or a task that is over: final (INV-7). */
   stale: 409,
   not_completed: 409,
+  last_admin: 409,
   /** A worker that has not said hello. */
   hello_needed: 412,
   too_large: 413,
