@@ -12,12 +12,12 @@ import type {
   WatchItem,
 } from '../backend.js';
 import type { Handle, Source, Token } from '../machines/vocabulary.js';
-import { endAttempt } from './attempt.js';
 import { writeBatchScript } from './batch-script.js';
 import { createBroker, createProcessRun, type Broker } from './broker.js';
 import { cancel } from './cancel.js';
 import { DEFAULT_LIMITS, type Limits, type SlurmConfig } from './config.js';
 import { commandEnvironment } from './environment.js';
+import { realHost, type Host } from './host.js';
 import { Poller, type Site } from './poll.js';
 import { DEFAULT_TIMING, selfTest } from './self-test.js';
 import { runStep } from './step.js';
@@ -33,6 +33,7 @@ class SlurmBackend implements Backend {
   readonly #config: SlurmConfig;
   readonly #limits: Limits;
   readonly #broker: Broker;
+  readonly #host: Host;
   readonly #poller: Poller;
   #site: Site = { homeCluster: null, accountingKept: true };
   #timing: BackendTiming = DEFAULT_TIMING;
@@ -42,6 +43,7 @@ class SlurmBackend implements Backend {
     const { clock, user, jobNamePrefix, clusters } = config;
     this.#config = config;
     this.#limits = { ...DEFAULT_LIMITS, ...config.limits };
+    this.#host = config.host ?? realHost(jobNamePrefix, clock);
     this.#broker = createBroker(config.run ?? createProcessRun(commandEnvironment(config), clock));
     this.#poller = new Poller({
       broker: this.#broker,
@@ -79,17 +81,17 @@ class SlurmBackend implements Backend {
   }
 
   prepare(request: SubmitRequest): Promise<void> {
-    return writeBatchScript(request);
+    return writeBatchScript(request, this.#host);
   }
 
   submit(request: SubmitRequest): Promise<SubmitReply> {
     const { clock, jobNamePrefix } = this.#config;
     const timeLimitMs = this.#limits.submitTimeLimitMs;
-    return this.#track(submit(request, { broker: this.#broker, clock, jobNamePrefix, timeLimitMs }));
+    return this.#track(submit(request, { broker: this.#broker, clock, host: this.#host, jobNamePrefix, timeLimitMs }));
   }
 
   endAttempt(token: Token): Promise<AttemptEnd> {
-    return endAttempt(token, this.#config.jobNamePrefix, this.#config.clock);
+    return this.#host.endAttempt(token);
   }
 
   observe(items: readonly WatchItem[]): Promise<Observations> {

@@ -1,10 +1,10 @@
-import { readFile } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import type { SubmitRequest } from '../backend.js';
-import { jobFiles, replaceFile, type JobFiles } from '../workdir/directory.js';
+import { jobFiles, type JobFiles } from '../workdir/directory.js';
 import { jobScriptBody } from '../workdir/script.js';
 import { readDirectives } from './directives.js';
 import { COMMAND_ONLY_VARIABLES } from './environment.js';
+import type { Host } from './host.js';
 
 export type BatchScript =
   | { readonly kind: 'ok'; readonly text: string }
@@ -18,9 +18,9 @@ export const filesOf = (request: SubmitRequest): JobFiles => jobFiles(dirname(re
  * The text that is submitted: the `#SBATCH` lines of the profile's copy, which is what runs, and the body that every
  * backend shares. Options on the command line of sbatch win over these lines.
  */
-export async function batchScript(request: SubmitRequest): Promise<BatchScript> {
+export async function batchScript(request: SubmitRequest, host: Pick<Host, 'readText'>): Promise<BatchScript> {
   const files = filesOf(request);
-  const { lines, problems } = readDirectives(await readFile(files.profile, 'latin1'));
+  const { lines, problems } = readDirectives(await host.readText(files.profile));
   if (problems.length > 0) {
     return {
       kind: 'invalidSpec',
@@ -39,7 +39,7 @@ export async function batchScript(request: SubmitRequest): Promise<BatchScript> 
 }
 
 /** Writes `run.sh`. Throws a file system error. A profile that is not fit gets none: the submission says why. */
-export async function writeBatchScript(request: SubmitRequest): Promise<void> {
-  const script = await batchScript(request);
-  if (script.kind === 'ok') await replaceFile(filesOf(request).script, Buffer.from(script.text, 'latin1'), 0o700);
+export async function writeBatchScript(request: SubmitRequest, host: Host): Promise<void> {
+  const script = await batchScript(request, host);
+  if (script.kind === 'ok') await host.writeScript(filesOf(request).script, script.text);
 }

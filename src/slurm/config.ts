@@ -1,6 +1,7 @@
 import type { Clock } from '../runtime/clock.js';
 import type { Run } from './broker.js';
 import type { CommandUser } from './environment.js';
+import type { Host } from './host.js';
 
 /** Bounds of every call. ms and bytes. */
 export interface Limits {
@@ -36,4 +37,6 @@ export interface SlurmConfig {
   readonly limits?: Partial<Limits>;
   /** For tests: replays recordings instead of starting processes. */
   readonly run?: Run;
+  /** For the simulation: files and processes of a machine that is not this one. */
+  readonly host?: Host;
 }

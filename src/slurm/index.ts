@@ -2,6 +2,7 @@
 export { createSlurmBackend } from './backend.js';
 export { createProcessRun, type Call, type Ending, type Run } from './broker.js';
 export { DEFAULT_LIMITS, type Limits, type SlurmConfig } from './config.js';
+export { type Host } from './host.js';
 export { commandEnvironment, currentUser, type CommandUser } from './environment.js';
 export {
   loadClusterConfig,

@@ -3,6 +3,7 @@ import type { Clock } from '../runtime/clock.js';
 import { batchScript, filesOf } from './batch-script.js';
 import type { Broker } from './broker.js';
 import { classifySubmission } from './classify.js';
+import type { Host } from './host.js';
 import { jobName } from './identity.js';
 
 /** The settings of a profile that only this backend knows, by their key in cluster.toml. */
@@ -61,13 +62,14 @@ const escapePattern = (path: string): string => path.replaceAll('%', '%%');
 export interface SubmitOptions {
   readonly broker: Broker;
   readonly clock: Clock;
+  readonly host: Pick<Host, 'readText'>;
   readonly jobNamePrefix: string;
   readonly timeLimitMs: number;
 }
 
 /** Sends one submission. Its handle's submit time is ours, from before it was sent. */
 export async function submit(request: SubmitRequest, options: SubmitOptions): Promise<SubmitReply> {
-  const script = await batchScript(request);
+  const script = await batchScript(request, options.host);
   if (script.kind === 'invalidSpec') return { kind: 'refused', reason: 'INVALID_SPEC', detail: script.detail };
   const sentAtMs = options.clock.nowMs();
   const ending = await options.broker.run({
