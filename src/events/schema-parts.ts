@@ -23,6 +23,7 @@ export function clipDiagnostics(words: Readonly<Record<string, string>>): Record
 
 export const NAME_MAX = 200;
 export const DIAGNOSTICS_MAX = 100;
+export const TEXTS_MAX = 100;
 
 /** Unix epoch ms, or a length of time in ms. */
 export const Milliseconds = z.int().nonnegative();
@@ -31,7 +32,7 @@ export const Count = z.int().nonnegative();
 export const Text = z.string().max(TEXT_MAX);
 /** Credential ids, workers, sites, limits: short, not empty. */
 export const Name = z.string().min(1).max(NAME_MAX);
-export const Texts = z.array(Text).max(100);
+export const Texts = z.array(Text).max(TEXTS_MAX);
 export const Diagnostics = z
   .record(z.string().max(NAME_MAX), Text)
   .refine((words) => Object.keys(words).length <= DIAGNOSTICS_MAX, `at most ${String(DIAGNOSTICS_MAX)} entries`);

@@ -1,4 +1,5 @@
 import type { JobAnswer, SeenAnswer, SeenState } from '../backend.js';
+import { clip, clipDiagnostics, NAME_MAX, TEXTS_MAX } from '../events/schema-parts.js';
 import { isDisproved, isLossConfirmed } from '../machines/evidence.js';
 import { contextOf, evolveJob, isTerminal, phaseOf, type Job } from '../machines/job-aggregate.js';
 import type { JobEvent } from '../machines/job-events.js';
@@ -61,8 +62,8 @@ function decideSeen(draft: Draft, answer: SeenAnswer, time: PollTime): void {
         atMs,
         source: answer.source,
         handle: answer.handle,
-        warnings: answer.warnings,
-        diagnostics: answer.diagnostics,
+        warnings: answer.warnings.slice(0, TEXTS_MAX).map((warning) => clip(warning)),
+        diagnostics: clipDiagnostics(answer.diagnostics),
       });
       return;
     case 'Failed':
@@ -89,13 +90,14 @@ function decideLive(
     seen.phase !== state.phase ||
     seen.waiting !== waiting ||
     loss !== null ||
-    (seen.why !== answer.why && atMs - seen.atMs >= WHY_CHANGES_EVERY_MS);
+    (seen.why !== clip(answer.why) && atMs - seen.atMs >= WHY_CHANGES_EVERY_MS);
   if (isNews) draft.add(observed(answer, state.phase, null, atMs));
   if (waiting === null || waiting === 'queued' || cancel !== null) return;
   const sinceMs = contextOf(draft.job).seen?.waitingSinceMs ?? atMs;
   const heldTooLong = policy.heldFailsAfterMs !== null && atMs - sinceMs >= policy.heldFailsAfterMs;
   if (waiting === 'never' || heldTooLong) {
-    draft.add({ type: 'cancel.requested', v: 1, atMs, reason: 'UNSCHEDULABLE', by: `the worker: ${answer.why}` });
+    const by = clip(`the worker: ${answer.why}`, NAME_MAX);
+    draft.add({ type: 'cancel.requested', v: 1, atMs, reason: 'UNSCHEDULABLE', by });
   }
 }
 
@@ -113,9 +115,9 @@ function observed(
     reason,
     source: answer.source,
     waiting: answer.state.phase === 'Pending' ? answer.state.waiting : null,
-    why: answer.why,
+    why: clip(answer.why),
     handle: answer.handle,
-    diagnostics: answer.diagnostics,
+    diagnostics: clipDiagnostics(answer.diagnostics),
   };
 }
 
@@ -172,7 +174,7 @@ function decideAbsentLook(draft: Draft, answer: Extract<JobAnswer, { kind: 'abse
       source,
       askedAtMs: time.askedAtMs,
       healthySinceMs: time.healthySinceMs[source],
-      detail: answer.detail,
+      detail: clip(answer.detail),
     });
   }
   if (isDisproved(contextOf(draft.job))) {
@@ -193,7 +195,7 @@ function noteLoss(
   const isDue =
     loss === null || loss.reason !== reason || healthySinceMs > loss.firstAtMs || time.nowMs - loss.lastAtMs >= gapMs;
   if (!isDue) return;
-  draft.add({ type: 'loss.noted', v: 1, atMs: time.nowMs, reason, healthySinceMs, detail });
+  draft.add({ type: 'loss.noted', v: 1, atMs: time.nowMs, reason, healthySinceMs, detail: clip(detail) });
   if (isLossConfirmed(contextOf(draft.job))) {
     draft.add({ type: 'loss.confirmed', v: 1, atMs: time.nowMs, reason });
   }
@@ -214,6 +216,6 @@ function decideAfterEnd(draft: Draft, answer: JobAnswer, time: PollTime): void {
     atMs,
     phase: answer.state.phase,
     reason,
-    diagnostics: answer.diagnostics,
+    diagnostics: clipDiagnostics(answer.diagnostics),
   });
 }

@@ -1,4 +1,5 @@
 import type { NoAnswer, Observations } from '../backend.js';
+import { clip } from '../events/schema-parts.js';
 import type { BackendEvent } from '../machines/backend-events.js';
 import { SOURCES, type Source } from '../machines/vocabulary.js';
 
@@ -46,7 +47,7 @@ export function decideHealth(
           atMs: nowMs,
           part,
           kind: outage.kind,
-          detail: outage.detail,
+          detail: clip(outage.detail),
           jobsKept,
         });
       }

@@ -1,4 +1,5 @@
 import type { OutcomeRequest, PortAnswer } from '../coordinator/worker-api.js';
+import { clip } from '../events/schema-parts.js';
 import { contextOf, phaseOf, type Job } from '../machines/job-aggregate.js';
 import type { JobEvent } from '../machines/job-events.js';
 import type { JobId } from '../machines/vocabulary.js';
@@ -6,6 +7,9 @@ import { again, DONE, type ActivityResult } from './activities.js';
 import type { WorkerDeps } from './context.js';
 import type { JobBook } from './job-book.js';
 import type { Leases } from './leases.js';
+
+/** What one warning may have on the wire (worker-api.ts), in UTF-16 units. */
+const WIRE_WARNING_MAX = 2000;
 
 /** Collects results, hands outcomes to the coordinator, removes directories. Every step may be repeated. */
 export class Settler {
@@ -37,7 +41,7 @@ export class Settler {
         const sinceMs = contextOf(job).completion?.atMs ?? atMs;
         if (atMs - sinceMs < config.resultGraceMs) return again(found.detail);
         const reason = found.kind === 'missing' ? 'RESULT_MISSING' : 'RESULT_INVALID';
-        await this.#record(jobId, { type: 'result.unusable', v: 1, atMs, reason, detail: found.detail });
+        await this.#record(jobId, { type: 'result.unusable', v: 1, atMs, reason, detail: clip(found.detail) });
         return DONE;
       }
     }
@@ -112,10 +116,11 @@ export class Settler {
         const found = await this.#deps.directories.collect(jobId, this.#deps.config.resultLimitBytes);
         if (found.kind === 'io') return null;
         if (found.kind === 'ok' && found.sha256 === result?.sha256) {
-          return { type: 'completed', ...base, result: found.value, warnings: [...(completion?.warnings ?? [])] };
+          const warnings = (completion?.warnings ?? []).map((warning) => clip(warning, WIRE_WARNING_MAX));
+          return { type: 'completed', ...base, result: found.value, warnings };
         }
         const why = found.kind === 'ok' ? 'the result changed after it was collected' : found.detail;
-        return { type: 'failed', ...base, reason: 'RESULT_MISSING', detail: why };
+        return { type: 'failed', ...base, reason: 'RESULT_MISSING', detail: clip(why) };
       }
       case 'Cancelled':
         return { type: 'cancelled', ...base, reason: reason ?? 'ADMIN_CANCELLED' };
@@ -142,7 +147,7 @@ export class Settler {
       v: 1,
       atMs: this.#deps.clock.nowMs(),
       accepted,
-      detail,
+      detail: clip(detail),
     });
   }
 

@@ -1,4 +1,5 @@
 import type { SubmitRequest } from '../backend.js';
+import { clip } from '../events/schema-parts.js';
 import { contextOf, type Job } from '../machines/job-aggregate.js';
 import type { JobEvent } from '../machines/job-events.js';
 import type { JobId } from '../machines/vocabulary.js';
@@ -78,13 +79,19 @@ export class Submitter {
     if (job === null) return DONE;
     const end = await this.#deps.backend.endAttempt(contextOf(job).token);
     if (end.kind === 'alive') return again(end.detail);
-    await this.#record(jobId, { type: 'attempt.ended', v: 1, atMs: this.#deps.clock.nowMs(), how: end.how });
+    await this.#record(jobId, { type: 'attempt.ended', v: 1, atMs: this.#deps.clock.nowMs(), how: clip(end.how) });
     return DONE;
   }
 
   async #reject(jobId: JobId, detail: string): Promise<ActivityResult> {
     const atMs = this.#deps.clock.nowMs();
-    await this.#record(jobId, { type: 'submission.rejected', v: 1, atMs, reason: 'INVALID_SPEC', detail });
+    await this.#record(jobId, {
+      type: 'submission.rejected',
+      v: 1,
+      atMs,
+      reason: 'INVALID_SPEC',
+      detail: clip(detail),
+    });
     return DONE;
   }
 
