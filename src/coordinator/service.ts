@@ -54,6 +54,11 @@ export class Coordinator {
     await this.core.tick(nowMonotonicMs);
   }
 
+  /** For the time in which this process stood still, ms. */
+  extendLeases(byMs: number): void {
+    this.core.leases.extendAll(byMs);
+  }
+
   /** Ends long polls and watches, saves a checkpoint. The store is the caller's to close. */
   async close(): Promise<void> {
     this.#closing.abort();
