@@ -54,9 +54,10 @@ export function hurry(pace: PollPace, why: 'ended' | 'started', nowMs: number, c
   const refilled = Math.floor((nowMs - pace.refilledAtMs) / REFILL_MS);
   const allowance = Math.min(ALLOWANCE, pace.allowance + refilled);
   const refilledAtMs = pace.refilledAtMs + refilled * REFILL_MS;
-  const earliest = Math.max(nowMs, pace.lastEndedAtMs + pace.gapMs);
+  const possible = Math.max(nowMs, pace.lastEndedAtMs + pace.gapMs);
+  // With nothing left the poll waits for the next refill, and is what that refill pays for.
+  const earliest = allowance < 1 ? Math.max(possible, refilledAtMs + REFILL_MS) : possible;
   if (pace.nextAtMs <= earliest) return { ...pace, allowance, refilledAtMs };
-  if (allowance < 1) return sooner({ ...pace, allowance, refilledAtMs }, refilledAtMs + REFILL_MS);
   return sooner({ ...pace, allowance: allowance - 1, refilledAtMs }, earliest);
 }
 
