@@ -1,6 +1,7 @@
 import { StoreError, VersionConflictError } from './errors.js';
+import { importInto, type ImportReport, type ImportTarget } from './import.js';
 import { prepare } from './prepare.js';
-import type { DomainEvent } from './schemas.js';
+import { storedEvent } from './schemas.js';
 import type { Append, Checkpoint, EventStore, RecordedEvent } from './store.js';
 import type { StreamName } from './streams.js';
 
@@ -27,7 +28,7 @@ const emptyLog = (): Log => ({ events: [], streams: new Map(), checkpoints: new 
  * The log in memory, for tests and the simulation: it keeps what JSON keeps, and gives out frozen events, so that nobody
  * shares anything with anybody. `reopen` is the crash of its user: the log stays, the old store refuses everything.
  */
-export class MemoryEventStore implements EventStore {
+export class MemoryEventStore implements EventStore, ImportTarget {
   readonly #options: MemoryStoreOptions;
   readonly #log: Log;
   #open = true;
@@ -54,11 +55,28 @@ export class MemoryEventStore implements EventStore {
       const recordedAtMs = this.#options.nowMs();
       const recorded = prepared.flatMap(({ stream, events }) =>
         events.map(({ json }) =>
-          this.#put({ stream, recordedAtMs, writer: this.#options.writer, event: JSON.parse(json) as DomainEvent }),
+          this.#put({ stream, recordedAtMs, writer: this.#options.writer, event: storedEvent(json) }),
         ),
       );
       this.#options.onAppend?.('after', appends);
       return recorded;
+    });
+  }
+
+  importRecorded(records: Iterable<RecordedEvent>): Promise<ImportReport> {
+    return this.#answer(() => {
+      const incoming: RecordedEvent[] = [];
+      const report = importInto(
+        {
+          versionOf: (stream) => this.#log.streams.get(stream)?.length ?? 0,
+          read: (stream, version) => this.#log.streams.get(stream)?.[version - 1],
+          put: (record) => incoming.push(record),
+        },
+        records,
+      );
+      for (const { stream, recordedAtMs, writer, event } of incoming)
+        this.#put({ stream, recordedAtMs, writer, event: storedEvent(JSON.stringify(event)) });
+      return report;
     });
   }
 

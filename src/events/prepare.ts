@@ -2,7 +2,7 @@ import { z } from 'zod';
 import { InvalidEventError } from './errors.js';
 import { parseEvent, streamKindOf, type DomainEvent } from './schemas.js';
 import type { Append } from './store.js';
-import { kindOf, parseStreamName, type StreamName } from './streams.js';
+import { jobStream, kindOf, parseStreamName, taskStream, type StreamName } from './streams.js';
 
 /** An event that may be written: validated, and as the text that the log keeps. */
 export interface PreparedEvent {
@@ -32,11 +32,11 @@ function prepareEvent(stream: StreamName, raw: DomainEvent): PreparedEvent {
   const refuse = (why: string, cause?: unknown): never => {
     throw new InvalidEventError(`${stream} can not take ${JSON.stringify(raw.type)}: ${why}`, { cause });
   };
-  if (streamKindOf(raw.type) !== kindOf(stream)) return refuse('that event belongs to another kind of stream');
   const parsed = parseEvent(raw);
   if (!parsed.success) return refuse(z.prettifyError(parsed.error), parsed.error);
   const event = parsed.data;
-  if (owner(event) !== null && owner(event) !== stream) return refuse('the stream is named after another id');
+  const wrong = misplaced(stream, event);
+  if (wrong !== null) return refuse(wrong);
   try {
     return { event, json: JSON.stringify(event) };
   } catch (cause) {
@@ -44,8 +44,15 @@ function prepareEvent(stream: StreamName, raw: DomainEvent): PreparedEvent {
   }
 }
 
+/** What is wrong with an event in this stream; null if nothing. */
+export function misplaced(stream: StreamName, event: DomainEvent): string | null {
+  if (streamKindOf(event.type) !== kindOf(stream)) return 'that event belongs to another kind of stream';
+  const named = ownStream(event);
+  return named === null || named === stream ? null : `that event begins ${named}`;
+}
+
 /** The stream that a first event names itself, null for all others. */
-function owner(event: DomainEvent): string | null {
-  if (event.type === 'job.created') return `job/${event.jobId}`;
-  return event.type === 'task.submitted' ? `task/${event.taskId}` : null;
+function ownStream(event: DomainEvent): StreamName | null {
+  if (event.type === 'job.created') return jobStream(event.jobId);
+  return event.type === 'task.submitted' ? taskStream(event.taskId) : null;
 }

@@ -3,6 +3,8 @@ import { afterThisTurn } from '../runtime/turn.js';
 import { VersionConflictError } from './errors.js';
 import { GroupCommit } from './group-commit.js';
 import { prepare, type PreparedAppend } from './prepare.js';
+import { importInto, type ImportAccess, type ImportReport, type ImportTarget } from './import.js';
+import { findProblems } from './integrity.js';
 import { asStoreError } from './sqlite-faults.js';
 import { COLUMNS, recordOf, type Row } from './sqlite-rows.js';
 import type { Append, Checkpoint, EventStore, RecordedEvent } from './store.js';
@@ -24,7 +26,7 @@ const CHUNK = 256;
  * The log in one SQLite file (see sqlite-schema.ts), for one writing process at a time (see state-directory.ts). Every
  * fault of the storage is a `StoreError` that names the file. A closed store refuses everything.
  */
-export class SqliteEventStore implements EventStore {
+export class SqliteEventStore implements EventStore, ImportTarget {
   readonly #db: Database;
   readonly #options: SqliteStoreOptions;
   readonly #commits: GroupCommit;
@@ -84,6 +86,20 @@ export class SqliteEventStore implements EventStore {
     );
   }
 
+  importRecorded(records: Iterable<RecordedEvent>): Promise<ImportReport> {
+    const access: ImportAccess = {
+      versionOf: (stream) => this.#versionOf.get(stream) ?? 0,
+      read: (stream, version) => {
+        const row = this.#stream.get(stream, version - 1);
+        return row === undefined ? undefined : recordOf(row, this.#options.file);
+      },
+      put: ({ stream, version, recordedAtMs, writer, event }) => {
+        this.#insert.run(stream, version, JSON.stringify(event), recordedAtMs, writer);
+      },
+    };
+    return this.#commits.submit(() => importInto(access, records));
+  }
+
   readStream(stream: StreamName, afterVersion = 0): Promise<readonly RecordedEvent[]> {
     return this.#read(`read ${stream} from`, () =>
       this.#stream.all(stream, afterVersion).map((row) => recordOf(row, this.#options.file)),
@@ -120,6 +136,11 @@ export class SqliteEventStore implements EventStore {
       const data: unknown = JSON.parse(row[1]);
       return { position: row[0], data };
     });
+  }
+
+  /** For an explicit check of the whole log, not for a start: see integrity.ts. */
+  checkIntegrity(): Promise<readonly string[]> {
+    return this.#read('check', () => findProblems(this.#db, this.#options.file));
   }
 
   /** Commits what is waiting, then closes. May be repeated. */
