@@ -12,7 +12,6 @@ export default defineConfig(
     rules: {
       eqeqeq: 'error',
       'no-console': 'error',
-      'no-control-regex': 'error',
       'no-empty': 'error',
       'no-fallthrough': 'error',
       'no-unsafe-finally': 'error',
