@@ -22,6 +22,9 @@ const FIELDS = [
 ] as const;
 export const ACCOUNTING_HEADER = FIELDS.join(SEPARATOR);
 
+/** Base states that every release since 22.05 knows: one unknown word fails the whole call. */
+const EVERY_STATE = 'BF,CA,CD,DL,F,NF,OOM,PD,PR,R,RQ,RS,RV,S,TO';
+
 /** The kernel allows 128 KiB for one argument. */
 const ARGUMENT_LIMIT_BYTES = 100_000;
 
@@ -58,8 +61,8 @@ export function chunks(items: readonly string[], limitBytes = ARGUMENT_LIMIT_BYT
 
 /**
  * sacct for jobs (`-X`: no steps), every run of a requeued one (`-D`), in columns that nobody's settings change.
- * Measured on 22.05: a question by name leaves out jobs that never became eligible (cancelled while held or while
- * waiting for a dependency); a question by id shows them.
+ * Measured on 22.05: a question by name leaves out jobs that never became eligible, such as one that was cancelled
+ * while it was held, unless states and an end time are given (`argv/sacct-names-no-states.json`); one by id does not.
  */
 export function accountingArgv(question: AccountingQuestion, query: AccountingQuery): readonly string[] {
   return [
@@ -72,7 +75,9 @@ export function accountingArgv(question: AccountingQuestion, query: AccountingQu
     ...(query.clusters.length === 0 ? [] : [`--clusters=${query.clusters.join(',')}`]),
     `--starttime=${isoSeconds(query.sinceMs)}`,
     `--format=${FIELDS.join(',')}`,
-    'ids' in question ? `--jobs=${question.ids.join(',')}` : `--name=${question.names.join(',')}`,
+    ...('ids' in question
+      ? [`--jobs=${question.ids.join(',')}`]
+      : [`--state=${EVERY_STATE}`, '--endtime=now+1hour', `--name=${question.names.join(',')}`]),
   ];
 }
 

@@ -109,7 +109,7 @@ export function createProcessRun(environment: Readonly<Record<string, string>>, 
     }
     const started = child;
     const ended = new AbortController();
-    let timedOut = false;
+    const deadlineState = { passed: false };
     const end = async (): Promise<void> => {
       if (command === 'srun') {
         killGroup(started.pid, 'SIGTERM');
@@ -135,7 +135,7 @@ export function createProcessRun(environment: Readonly<Record<string, string>>, 
     }
     const deadline = clock.sleep(timeLimitMs, ended.signal).then(async () => {
       if (ended.signal.aborted) return null;
-      timedOut = true;
+      deadlineState.passed = true;
       await end();
       return null;
     });
@@ -144,7 +144,7 @@ export function createProcessRun(environment: Readonly<Record<string, string>>, 
     const stdout = out.text();
     const stderr = err.text();
     const truncated = out.overflowed || err.overflowed;
-    if (timedOut || result === null) {
+    if (deadlineState.passed || result === null) {
       return { kind: 'timedOut', afterMs: Math.round(clock.monotonicMs() - startedMs), stdout, stderr };
     }
     if (truncated && overflow === 'refuse') {

@@ -15,7 +15,6 @@ const TEXT_LIMIT = 2_000;
 
 /** stderr for people and logs: control characters shown as such, the end kept, where Slurm says what is the matter. */
 export function printable(text: string): string {
-  // eslint-disable-next-line no-control-regex -- these are the bytes that must not reach a terminal or a log line
   const shown = text.trim().replace(/[\u0000-\u0009\u000b-\u001f\u007f-\u009f]/g, (byte) => {
     return `\\x${byte.charCodeAt(0).toString(16).padStart(2, '0')}`;
   });
@@ -99,15 +98,18 @@ function policyVerdict(stderr: string, detail: string): Submission {
 
 /** What scancel may say about a job that is over, unknown or not ours: it was asked, and there is nothing to do. */
 const NOTHING_TO_CANCEL =
-  /^scancel: error: Kill job error on job id [0-9]+: (?:Invalid job id specified|Job\/step already completing or completed|Access\/permission denied)$/;
+  /: Kill job error on job id [0-9]+: (?:Invalid job id specified|Job\/step already completing or completed|Access\/permission denied)$/;
 
-/** scancel: asked is exit 0, or nothing but known answers about single jobs. */
+/**
+ * scancel: asked is exit 0, whatever it says beside that (the observation tells whether it helped), or nothing but
+ * known answers about single jobs. Anything else may not have reached the controller.
+ */
 export function classifyCancel(ending: Ending): { readonly kind: 'asked' } | NoAnswer {
   if (ending.kind !== 'exited') return noAnswer('scancel', ending);
+  if (ending.exitCode === 0) return { kind: 'asked' };
   const lines = ending.stderr.split('\n').filter((line) => line.trim() !== '');
-  const known = lines.every((line) => NOTHING_TO_CANCEL.test(line));
-  if (ending.exitCode === 0 ? known : known && lines.length > 0) return { kind: 'asked' };
-  return noAnswer('scancel', ending);
+  const known = lines.length > 0 && lines.every((line) => NOTHING_TO_CANCEL.test(line));
+  return known ? { kind: 'asked' } : noAnswer('scancel', ending);
 }
 
 /** srun's own words for "there is no allocation to run in": nothing was started. */

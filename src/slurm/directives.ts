@@ -56,7 +56,6 @@ export function readDirectives(script: string): Directives {
 }
 
 function problemsOf(text: string): readonly string[] {
-  // eslint-disable-next-line no-control-regex -- a control character in an option is never meant
   if (/[\u0000-\u0008\u000b-\u001f\u007f]/.test(text.replace(/\r$/, '')))
     return ['a control character in a #SBATCH line'];
   const words = splitWords(text);

@@ -60,6 +60,36 @@ export const REFUSALS: readonly Refusal[] = [
     verdict: 'BACKEND_REJECTED',
     recording: 'submit/time-over-partition-max.json',
   },
+  {
+    line: failed('Requested reservation is invalid'),
+    verdict: 'BACKEND_REJECTED',
+    recording: 'submit/bad-reservation.json',
+  },
+  {
+    line: failed('Invalid license specification'),
+    verdict: 'BACKEND_REJECTED',
+    recording: 'submit/bad-license.json',
+  },
+  {
+    line: failed('Pathname of a file, directory or other parameter too long'),
+    verdict: 'INVALID_SPEC',
+    recording: 'submit/comment-too-long.json',
+  },
+  {
+    line: failed("User's group not permitted to use this partition"),
+    verdict: 'BACKEND_REJECTED',
+    recording: 'submit/partition-group.json',
+  },
+  {
+    line: failed('Required partition not available (inactive or drain)'),
+    verdict: 'BACKEND_REJECTED',
+    recording: 'submit/partition-inactive.json',
+  },
+  {
+    line: failed("Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"),
+    verdict: 'policy',
+    recording: 'limits/qos-max-submit-per-user.json',
+  },
   // sbatch itself said no, before it asked anybody.
   {
     line: 'Invalid generic resource (gres) specification',
@@ -92,16 +122,26 @@ export const REFUSALS: readonly Refusal[] = [
     verdict: 'INVALID_SPEC',
     recording: 'submit/no-such-script.json',
   },
-  // Not now: sbatch gave up after it had tried for two minutes.
+  // Not now: sbatch gave up after it had tried for two minutes. 22.05's text also stands for trouble of other kinds, so
+  // it counts only after sbatch's own notice that the controller keeps answering.
   {
     line: failed('MaxJobCount limit reached'),
     verdict: 'deferred',
     limit: 'MaxJobCount',
     recording: 'full/sbatch-4.json',
   },
+  {
+    line: failed('Resource temporarily unavailable'),
+    needs: 'Slurm temporarily unable to accept job, sleeping and retrying',
+    verdict: 'deferred',
+    limit: 'MaxJobCount',
+    recording: 'full/sbatch-4.json',
+  },
 ];
 
-/** The limit that a line of its own names, as in `sbatch: error: QOSMaxSubmitJobPerUserLimit`. */
+/**
+ * The limit that a line of its own names: `sbatch: error: QOSMaxSubmitJobPerUserLimit`, or `MaxSubmitJobsPerAccount`.
+ */
 export function policyLimit(stderr: string): string | null {
-  return /^sbatch: error: ((?:QOS|Assoc)[A-Za-z]+)$/m.exec(stderr)?.[1] ?? null;
+  return /^sbatch: error: ([A-Z][A-Za-z]+)$/m.exec(stderr)?.[1] ?? null;
 }

@@ -43,7 +43,7 @@ export function variableProblem(name: string, value: string): string | null {
     return 'looks like a credential: give the path of a file of mode 0600 in a variable that ends in _FILE';
   }
   if (value.length > VALUE_LIMIT) return `has a value of more than ${String(VALUE_LIMIT)} characters`;
-  // eslint-disable-next-line no-control-regex -- exactly these characters are refused
+
   if (/[\u0000\n\r,]/.test(value)) return 'has a value with a comma, a newline or a NUL';
   if (/^(?:ALL|NONE|NIL)$/i.test(value)) return 'has a value that the scheduler reads as a keyword (ALL, NONE, NIL)';
   return null;
