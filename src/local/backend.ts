@@ -45,8 +45,6 @@ export interface LocalBackendOptions {
 
 const INHERITED = ['PATH', 'HOME', 'USER', 'LOGNAME', 'LANG', 'TZ', 'TMPDIR'];
 const PRUNE_EVERY_MS = 600_000;
-/** Failures that pass: the submission is for later. */
-const NOT_NOW = new Set(['ENOSPC', 'EDQUOT', 'EMFILE', 'ENFILE', 'EAGAIN', 'ENOMEM']);
 
 /**
  * The backend port on this machine's processes: the embedded default. All that it knows is in files under the runs
@@ -111,28 +109,32 @@ class LocalBackend implements Backend {
     }
     try {
       await lstat(join(directory, 'run.sh'));
+    } catch (error) {
+      if (errnoOf(error) === null) throw error;
+      return { kind: 'refused', reason: 'BACKEND_REJECTED', detail: `not prepared: ${messageOf(error)}` };
+    }
+    try {
       const { environment } = profile;
       const submittedAtMs = clock.nowMs();
       await registry.enter({ v: 1, jobId, token, directory, submittedAtMs, environment });
     } catch (error) {
-      const refusal = await this.#refusal(request, error);
-      if (refusal !== null) return refusal;
+      const answer = await this.#notEntered(request, error);
+      if (answer !== null) return answer;
     }
     return await this.#entered(request);
   }
 
-  /** What an error while entering means; null if the entry is there in spite of it. */
-  async #refusal({ jobId, token }: SubmitRequest, error: unknown): Promise<SubmitReply | null> {
+  /** What an error while entering means: "not now", for disks fill up and file systems go away; null if the entry is there. */
+  async #notEntered({ jobId, token }: SubmitRequest, error: unknown): Promise<SubmitReply | null> {
+    const detail = `entering ${jobId} into the registry: ${messageOf(error)}`;
     const errno = errnoOf(error);
     if (errno === null) throw error;
-    const detail = `entering ${jobId} into the registry: ${messageOf(error)}`;
     try {
       if ((await this.#context.registry.find(token)).kind !== 'absent') return null;
     } catch (again) {
       return { ...outageOf(detail, again), hint: null };
     }
-    if (NOT_NOW.has(errno)) return { kind: 'deferred', limit: errno, detail };
-    return { kind: 'refused', reason: 'BACKEND_REJECTED', detail };
+    return { kind: 'deferred', limit: errno, detail };
   }
 
   /** Entered is accepted, whether it starts now or with a later call. */

@@ -38,9 +38,12 @@ export async function readProcess(pid: number): Promise<ProcessStat | null> {
   return { pid, parent, group, session, startTicks: number.parse(fields[19]) };
 }
 
-/** Changes with every boot: start times count from it. */
+let bootId: Promise<string> | null = null;
+
+/** Changes with every boot: start times count from it. Read once, for this process ends with its boot. */
 export async function readBootId(): Promise<string> {
-  return (await readFile('/proc/sys/kernel/random/boot_id', 'utf8')).trim();
+  bootId ??= readFile('/proc/sys/kernel/random/boot_id', 'utf8').then((text) => text.trim());
+  return await bootId;
 }
 
 /** How a job's own script names its run: boot, pid and start time. `RUN_IDENTITY_SHELL` makes it, this reads it. */

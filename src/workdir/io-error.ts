@@ -12,8 +12,11 @@ const field = (error: unknown, name: 'code' | 'message'): string | null => {
   return typeof value === 'string' ? value : null;
 };
 
-/** The errno name (`ENOENT`, …) of what a `node:fs` call threw; null if it is something else. */
-export const errnoOf = (error: unknown): string | null => field(error, 'code');
+/** The errno name (`ENOENT`, …) of what a `node:fs` call threw; null if it is something else, as `ERR_INVALID_ARG_VALUE`. */
+export function errnoOf(error: unknown): string | null {
+  const code = field(error, 'code');
+  return code !== null && /^E[A-Z0-9]+$/.test(code) ? code : null;
+}
 
 /** One line for people. */
 export const messageOf = (error: unknown): string => field(error, 'message') ?? String(error);

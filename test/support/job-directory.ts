@@ -1,4 +1,5 @@
-import { mkdtempSync, writeFileSync } from 'node:fs';
+import { afterAll } from '@jest/globals';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { systemRandom, uniquePart } from '../../src/runtime/random.js';
@@ -11,9 +12,21 @@ export const nextToken = (): Token => Token.parse(uniquePart(Date.now(), systemR
 
 export const jobIdOf = (token: Token): JobId => JobId.parse(`job_${token}`);
 
+const made: string[] = [];
+afterAll(() => {
+  for (const path of made.splice(0)) rmSync(path, { recursive: true, force: true });
+});
+
+/** An empty directory that is gone after the tests of this file. */
+export function freshDirectory(): string {
+  const path = mkdtempSync(join(tmpdir(), 'open-compute-test-'));
+  made.push(path);
+  return path;
+}
+
 /** A checked runs directory of this test's own. */
 export async function freshRunsDirectory(): Promise<string> {
-  const runsDir = join(mkdtempSync(join(tmpdir(), 'open-compute-test-')), 'runs');
+  const runsDir = join(freshDirectory(), 'runs');
   const check = await checkRunsDirectory(runsDir);
   if (check.kind !== 'ok') throw new Error(check.problem);
   return runsDir;
@@ -32,4 +45,17 @@ export async function preparedJob(
   const prepared = await prepareDirectory(files, { parameters, profile: { name: 'test', scriptPath, sha256: null } });
   if (prepared.kind !== 'ok') throw new Error(prepared.detail);
   return { files, token };
+}
+
+const NOBODY = 65_534;
+
+/** Runs something without the powers of root, under which no file is unreadable and no directory read-only. */
+export async function unprivileged<T>(run: () => Promise<T>): Promise<T> {
+  if (process.geteuid?.() !== 0) return await run();
+  process.seteuid?.(NOBODY);
+  try {
+    return await run();
+  } finally {
+    process.seteuid?.(0);
+  }
 }
