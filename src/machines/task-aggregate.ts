@@ -5,6 +5,8 @@ import type { TaskEvent, TaskPhase, TaskSubmitted } from './task-events.js';
 import { taskMachine, type TaskSnapshot } from './task.js';
 import type { TaskId } from './vocabulary.js';
 
+export { IllegalEventError };
+
 /** A task as its stream tells it. `version` is that of the last folded event. */
 export interface Task {
   readonly snapshot: TaskSnapshot;
