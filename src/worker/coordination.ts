@@ -149,7 +149,7 @@ export class Coordination {
   /** A grant that comes twice makes one job: the same epoch is the same job. */
   async #take(grant: LeaseGrant, sentAtMs: number): Promise<void> {
     const { profiles, backend, random, clock, config, log } = this.#deps;
-    this.#leases.hold(grant.taskId, grant.epoch, sentAtMs + grant.ttlMs);
+    this.#leases.hold(grant.taskId, grant.epoch, sentAtMs, grant.ttlMs);
     const known = this.#book.ofTask(grant.taskId);
     if (known.some((job) => contextOf(job).epoch === grant.epoch && !contextOf(job).inherited)) return;
     const nowMs = clock.nowMs();

@@ -35,6 +35,9 @@ export function checkTask(grant: LeaseGrant, profiles: ReadonlyMap<string, Profi
   return problems.length > 0 ? unfit(name, problems.join('; ')) : { kind: 'fit', profile, parameters };
 }
 
+/** A kind that the log would not take is refused like any unknown one, with the text in the reason. */
+const kindOf = ({ kind }: LeaseGrant): string => (SafeName.safeParse(kind).success ? kind : 'none');
+
 const unfit = (profileName: string, detail: string): Checked => ({ kind: 'unfit', profileName, detail });
 
 /** What the intake needs to know beside the grant. */
@@ -75,7 +78,7 @@ export function jobForGrant(grant: LeaseGrant, context: IntakeContext): NewJob {
     taskId: grant.taskId,
     epoch: grant.epoch,
     token: Token.parse(uniquePart(nowMs, random)),
-    kind: grant.kind,
+    kind: kindOf(grant),
     profile: checked.kind === 'fit' ? checked.profile.name : checked.profileName,
     inherited: false,
     parameters: checked.kind === 'fit' ? checked.parameters : null,
@@ -116,7 +119,7 @@ export function inheritedJob(
       taskId: grant.taskId,
       epoch: open.epoch,
       token: open.token,
-      kind: grant.kind,
+      kind: kindOf(grant),
       profile: 'none',
       inherited: true,
       parameters: null,

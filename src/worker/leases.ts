@@ -5,23 +5,30 @@ interface Lease {
   readonly epoch: Epoch;
   /** Monotonic ms until which the coordinator gives this task to nobody else. */
   readonly untilMs: number;
+  readonly marginMs: number;
 }
 
-/** A submission must not start so shortly before the lease ends that another worker could have the task by then. */
+/**
+ * A submission must not start so shortly before the lease ends that another worker could have the task by then. Never
+ * more than this part of the lease's own time: with a short one nothing would ever start.
+ */
 const MARGIN_MS = 10_000;
+const MARGINS_PER_TTL = 4;
 
 /** The leases this worker believes to hold. Time is monotonic ms. */
 export class Leases {
   readonly #held = new Map<TaskId, Lease>();
 
-  /** `untilMs` counts from before the call that granted it was sent. */
-  hold(taskId: TaskId, epoch: Epoch, untilMs: number): void {
-    this.#held.set(taskId, { epoch, untilMs });
+  /** `sentAtMs`: before the call that granted it was sent. */
+  hold(taskId: TaskId, epoch: Epoch, sentAtMs: number, ttlMs: number): void {
+    const marginMs = Math.min(MARGIN_MS, ttlMs / MARGINS_PER_TTL);
+    this.#held.set(taskId, { epoch, untilMs: sentAtMs + ttlMs, marginMs });
   }
 
-  /** Known from the log after a restart: to be renewed before anything is started under it. */
+  /** Known from the log after a restart: to be renewed before anything is started under it. The newest epoch counts. */
   remember(taskId: TaskId, epoch: Epoch): void {
-    if (!this.#held.has(taskId)) this.#held.set(taskId, { epoch, untilMs: 0 });
+    const known = this.#held.get(taskId);
+    if (known === undefined || known.epoch < epoch) this.#held.set(taskId, { epoch, untilMs: 0, marginMs: 0 });
   }
 
   drop(taskId: TaskId, epoch: Epoch): void {
@@ -39,14 +46,14 @@ export class Leases {
   /** Whether a submission may start now (INV-3, INV-7). */
   maySubmit(taskId: TaskId, epoch: Epoch, nowMs: number): boolean {
     const lease = this.#held.get(taskId);
-    return lease?.epoch === epoch && nowMs + MARGIN_MS < lease.untilMs;
+    return lease?.epoch === epoch && nowMs + lease.marginMs < lease.untilMs;
   }
 
   renewed(sent: readonly HeldLease[], answer: RenewAnswer, sentAtMs: number): void {
     const lost = new Set(answer.lost);
     for (const { taskId, epoch } of sent) {
       if (lost.has(taskId)) this.drop(taskId, epoch);
-      else if (this.#held.get(taskId)?.epoch === epoch) this.hold(taskId, epoch, sentAtMs + answer.ttlMs);
+      else if (this.#held.get(taskId)?.epoch === epoch) this.hold(taskId, epoch, sentAtMs, answer.ttlMs);
     }
   }
 }
