@@ -1,0 +1,78 @@
+import type { Command } from 'commander';
+import type { RecordedEvent } from '../../events/store.js';
+import type { JobId } from '../../machines/vocabulary.js';
+import { CliError } from '../errors.js';
+import { EXIT } from '../exit-codes.js';
+import type { Io } from '../io.js';
+import { openLog, parseJobId, type LogReader } from '../log-source.js';
+import { jsonOption, wholeNumber, type JsonOption } from '../options.js';
+import { printableLine, toExactTime, toJson } from '../output.js';
+import { Replay, type ReplayStep } from '../replay-states.js';
+
+interface Options extends JsonOption {
+  readonly job?: string;
+  readonly until?: number;
+}
+
+export function define(command: Command, io: Io): void {
+  command
+    .argument('<file|dir>', 'a JSON Lines export, or a state directory (only read, also while a worker runs)')
+    .option('--job <id>', 'one job only')
+    .option('--until <n>', 'stop after the nth event: of the job with --job, else of the log', wholeNumber(1))
+    .addOption(jsonOption())
+    .addHelpText(
+      'after',
+      `
+Prints one line per event: position, time, stream@version, event, and the state after it.
+With --json each line is an object that holds the whole state.`,
+    )
+    .action((source: string, options: Options) => replay(io, source, options));
+}
+
+async function replay(io: Io, source: string, { job, until, json }: Options): Promise<void> {
+  const jobId = job === undefined ? null : parseJobId(job);
+  const log = await openLog(io, source);
+  try {
+    const events = jobId === null ? log.readAll() : await readKnownJob(log, jobId);
+    const replay = new Replay();
+    let count = 0;
+    for await (const recorded of events) {
+      if (count === until || io.signal.aborted) break;
+      count += 1;
+      const step = replay.step(recorded);
+      await io.stdout.write(json === true ? `${toJson(objectOf(step))}\n` : lineOf(step));
+    }
+  } finally {
+    await log.close();
+  }
+}
+
+async function readKnownJob(log: LogReader, jobId: JobId): Promise<readonly RecordedEvent[]> {
+  const events = await log.readJob(jobId);
+  if (events.length === 0) throw new CliError(EXIT.notFound, `there is no ${jobId} in ${log.path}`);
+  return events;
+}
+
+function objectOf({ recorded, state }: ReplayStep): object {
+  const { position, stream, version, recordedAtMs, event } = recorded;
+  const head = { position, stream, version, recordedAtMs, event: event.type };
+  return state.kind === 'facts' ? { ...head, state: null } : { ...head, state: state.stored };
+}
+
+function lineOf({ recorded, state, phaseBefore }: ReplayStep): string {
+  const { position, stream, version, event } = recorded;
+  const after = state.kind === 'facts' ? '' : stateText(state.stored.phase, state.stored.context.reason, phaseBefore);
+  const cells = [
+    String(position).padStart(6),
+    toExactTime(event.atMs),
+    `${stream}@${String(version)}`,
+    event.type,
+    after,
+  ];
+  return `${printableLine(cells.join('  ').trimEnd())}\n`;
+}
+
+function stateText(phase: string, reason: string | null, before: string | null): string {
+  const now = reason === null ? phase : `${phase} (${reason})`;
+  return before === null || before === phase ? now : `${before} -> ${now}`;
+}

@@ -1,0 +1,24 @@
+import type { Clock } from '../runtime/clock.js';
+import type { Random } from '../runtime/random.js';
+
+/** Where text goes. Resolves when the system took it; rejects with the stream's error (`EPIPE`, …). */
+export interface Sink {
+  write(text: string): Promise<void>;
+  /** A terminal: tables may be cut to its width, JSON is indented. */
+  readonly isTerminal: boolean;
+  readonly columns: number;
+}
+
+/** Everything a command touches of the process that it runs in: tests pass their own. */
+export interface Io {
+  readonly stdout: Sink;
+  readonly stderr: Sink;
+  readonly stdin: AsyncIterable<Uint8Array>;
+  readonly env: Readonly<Record<string, string | undefined>>;
+  /** Absolute. */
+  readonly cwd: string;
+  readonly clock: Clock;
+  readonly random: Random;
+  /** Aborts on the first SIGINT or SIGTERM. */
+  readonly signal: AbortSignal;
+}
