@@ -1,14 +1,10 @@
 import type { TaskChange, TaskView } from '../coordinator/api.js';
-import { EXIT, type ExitCode } from './exit-codes.js';
 import { cut, printableLine, toDuration, toTable, toTime } from './output.js';
 
 /** How tasks read for people. Phase and reason are two columns, never one. */
 
 /** A task that is over. */
 export const isOver = (phase: TaskView['phase']): boolean => phase !== 'Queued' && phase !== 'Leased';
-
-/** What a command that waited for a task ends with. */
-export const exitCodeOf = (phase: TaskView['phase']): ExitCode => (phase === 'Completed' ? EXIT.ok : EXIT.noResult);
 
 const DETAIL_MAX = 60;
 

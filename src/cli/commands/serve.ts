@@ -15,7 +15,6 @@ import {
   type JsonOption,
   type ListenAddress,
 } from '../options.js';
-import { note } from '../output.js';
 import { packageVersion } from '../package-version.js';
 
 interface Options extends JsonOption {
@@ -72,7 +71,7 @@ async function serve(io: Io, options: Options): Promise<void> {
     const server = await start(io, options, { stateDir: state.path, store: state.store, log });
     const { url, adminFile } = server;
     if (adminFile !== null)
-      await note(io, `first start: the administrator's credentials are in ${adminFile} (mode 0600)`);
+      log.info({ adminFile, mode: '0600' }, "first start: the administrator's credentials are written");
     log.info({ url, stateDir: state.path }, 'listening');
     await new Promise<void>((done) => {
       if (io.signal.aborted) done();
