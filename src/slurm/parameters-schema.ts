@@ -1,7 +1,6 @@
 import { readFile } from 'node:fs/promises';
-import { Ajv } from 'ajv';
-import { Ajv2020 } from 'ajv/dist/2020.js';
 import { z } from 'zod';
+import { compileParametersCheck } from '../parameters.js';
 
 export type ParametersSchema =
   | { readonly kind: 'ok'; readonly schema: Readonly<Record<string, unknown>> }
@@ -9,10 +8,7 @@ export type ParametersSchema =
 
 const SchemaObject = z.record(z.string(), z.unknown());
 
-/**
- * Reads a JSON Schema file and compiles it once, so that a mistake in it is found at start. Draft 2020-12, or draft 7
- * where `$schema` says so.
- */
+/** Reads a JSON Schema file (draft 2020-12) and compiles it once, so that a mistake in it is found at start. */
 export async function readParametersSchema(path: string): Promise<ParametersSchema> {
   const invalid = (what: string): ParametersSchema => ({ kind: 'invalid', problem: `the JSON Schema ${path} ${what}` });
   let text;
@@ -31,9 +27,7 @@ export async function readParametersSchema(path: string): Promise<ParametersSche
   const schema = SchemaObject.safeParse(value);
   if (!schema.success) return invalid('is not an object');
   try {
-    const draft7 = typeof schema.data['$schema'] === 'string' && schema.data['$schema'].includes('draft-07');
-    const ajv = draft7 ? new Ajv({ strict: false }) : new Ajv2020({ strict: false });
-    ajv.compile(schema.data);
+    compileParametersCheck(schema.data);
   } catch (error) {
     return invalid(`is not a JSON Schema: ${error instanceof Error ? error.message : String(error)}`);
   }

@@ -69,7 +69,13 @@ export interface SubmitOptions {
 
 /** Sends one submission. Its handle's submit time is ours, from before it was sent. */
 export async function submit(request: SubmitRequest, options: SubmitOptions): Promise<SubmitReply> {
-  const script = await batchScript(request, options.host);
+  let script;
+  try {
+    script = await batchScript(request, options.host);
+  } catch (error) {
+    // Nothing was sent, but that is for the look-up to say: a disk that fails now may have failed before.
+    return { kind: 'unreachable', detail: `the job's files cannot be read: ${String(error)}`, hint: null };
+  }
   if (script.kind === 'invalidSpec') return { kind: 'refused', reason: 'INVALID_SPEC', detail: script.detail };
   const sentAtMs = options.clock.nowMs();
   const ending = await options.broker.run({
