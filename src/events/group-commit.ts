@@ -1,6 +1,6 @@
 import type { Database, Statement } from 'better-sqlite3';
 import { StoreError, VersionConflictError, type StoreFault } from './errors.js';
-import { asStoreError, isStorageFault } from './sqlite-faults.js';
+import { asStoreError, isStorageFault, storeError } from './sqlite-faults.js';
 
 interface Waiting {
   readonly write: () => void;
@@ -76,6 +76,7 @@ export class GroupCommit {
   #run(group: readonly Waiting[]): void {
     try {
       if (this.#broken !== null) throw this.#broken;
+      if (!this.#db.open) throw storeError('closed', this.#file, 'write to', 'the log is not open');
       this.#begin.run();
     } catch (cause) {
       this.#fail(group, cause);

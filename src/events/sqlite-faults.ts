@@ -1,3 +1,4 @@
+import { z } from 'zod';
 import { StoreError, type StoreFault } from './errors.js';
 
 /** What a person can do about a fault, by fault. */
@@ -34,32 +35,29 @@ const FAULTS: readonly (readonly [prefix: string, fault: StoreFault])[] = [
 ];
 
 /**
- * Makes a StoreError of whatever SQLite or the file system threw: `<doing> <file>: <its words> (<code>); <what to do>`.
- * `file` is an absolute path; `doing` is for people ("append to"). A StoreError passes as it is.
+ * Makes a StoreError of whatever SQLite or the file system threw. `file` is an absolute path; `doing` is for people
+ * ("write to"). A StoreError passes as it is.
  */
 export function asStoreError(cause: unknown, file: string, doing: string): StoreError {
   if (cause instanceof StoreError) return cause;
-  const code = codeOf(cause);
-  const words = cause instanceof Error ? cause.message : String(cause);
-  const fault = faultOf(code, words);
+  const { code, words } = describe(cause);
+  const fault = FAULTS.find(([prefix]) => code.startsWith(prefix))?.[1] ?? 'io';
   return storeError(fault, file, doing, code === '' ? words : `${words} (${code})`, { cause });
 }
 
-/** `<doing> <file>: <why>; <what to do>`. */
+/** `can not <doing> <file>: <why>; <what to do>`. */
 export const storeError = (fault: StoreFault, file: string, doing: string, why: string, options?: ErrorOptions) =>
   new StoreError(fault, `can not ${doing} ${file}: ${why}; ${ADVICE[fault]}`, options);
 
-/** True for what a program did wrong, as against what a storage can do. */
-export const isStorageFault = (cause: unknown): boolean => codeOf(cause) !== '' || isClosed(cause);
+/** True for what a storage can do, as against a mistake in a program: SQLite and the system give a code. */
+export const isStorageFault = (cause: unknown): boolean => cause instanceof StoreError || describe(cause).code !== '';
 
-function codeOf(cause: unknown): string {
-  return cause instanceof Error && 'code' in cause && typeof cause.code === 'string' ? cause.code : '';
+/** Not by `instanceof`: SQLite's errors are made by hand, and the system's may come from another realm. */
+function describe(cause: unknown): { readonly code: string; readonly words: string } {
+  const parsed = Thrown.safeParse(cause);
+  return parsed.success
+    ? { code: parsed.data.code ?? '', words: parsed.data.message }
+    : { code: '', words: String(cause) };
 }
 
-const isClosed = (cause: unknown): boolean =>
-  cause instanceof TypeError && cause.message.includes('connection is not open');
-
-function faultOf(code: string, words: string): StoreFault {
-  if (words.includes('connection is not open')) return 'closed';
-  return FAULTS.find(([prefix]) => code.startsWith(prefix))?.[1] ?? 'io';
-}
+const Thrown = z.object({ message: z.string(), code: z.string().optional() });

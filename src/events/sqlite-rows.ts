@@ -1,6 +1,8 @@
 import { z } from 'zod';
+import { StoreError, type StoreFault } from './errors.js';
+import { misplaced } from './prepare.js';
 import { readEvent, storedEvent } from './schemas.js';
-import { asStoreError, storeError } from './sqlite-faults.js';
+import { storeError } from './sqlite-faults.js';
 import type { RecordedEvent } from './store.js';
 import type { StreamName } from './streams.js';
 
@@ -27,22 +29,24 @@ export function recordOf(row: Row, file: string): RecordedEvent {
   }
 }
 
-/** Like `recordOf`, with every event validated in full: for imports and integrity checks. */
+/** Like `recordOf`, with every event validated in full: for an integrity check. */
 export function validatedRecordOf(row: Row, file: string): RecordedEvent {
   const record = recordOf(row, file);
   try {
-    return { ...record, event: readEvent(record.event) };
+    const event = readEvent(record.event);
+    const wrong = misplaced(record.stream, event);
+    if (wrong !== null) throw new StoreError('corrupt', `${event.type} in ${record.stream}: ${wrong}`);
+    return { ...record, event };
   } catch (cause) {
     throw unreadable(cause, file, record.position);
   }
 }
 
-function unreadable(cause: unknown, file: string, position: number): Error {
-  const doing = `read position ${position} of`;
-  if (cause instanceof z.ZodError)
-    return storeError('corrupt', file, doing, `no version of its event looks like this: ${z.prettifyError(cause)}`, {
-      cause,
-    });
-  if (cause instanceof SyntaxError) return storeError('corrupt', file, doing, `its event is not JSON`, { cause });
-  return asStoreError(cause, file, doing);
+function unreadable(cause: unknown, file: string, position: number): StoreError {
+  const refuse = (fault: StoreFault, why: string): StoreError =>
+    storeError(fault, file, `read position ${position} of`, why, { cause });
+  if (cause instanceof StoreError) return refuse(cause.fault, cause.message);
+  if (cause instanceof z.ZodError) return refuse('corrupt', `no event looks like this: ${z.prettifyError(cause)}`);
+  if (cause instanceof SyntaxError) return refuse('corrupt', 'its event is not JSON');
+  return refuse('io', String(cause));
 }

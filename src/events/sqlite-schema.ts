@@ -7,21 +7,24 @@ import { asStoreError, storeError } from './sqlite-faults.js';
 const APPLICATION_ID = 0x4f434c47;
 
 /**
- * What leads from each schema of the file to the next one; the file's `user_version` counts the steps done. `type` and
- * `v` are read out of the event when somebody asks (`sqlite3 events.db`): stored twice, they could disagree.
+ * What leads from each schema of the file to the next one; the file's `user_version` counts the steps done. The view is
+ * for people (`sqlite3 events.db 'select * from log'`): as columns, even virtual ones, type and v make every insert dearer
+ * (1.8 and 2.4 in place of 1.5 µs), and stored twice they could disagree.
  */
 const STEPS: readonly string[] = [
   `create table events(
      position integer primary key,
      stream text not null,
      version integer not null,
-     type text generated always as (data ->> '$.type') virtual,
-     v integer generated always as (data ->> '$.v') virtual,
      data text not null,
      recorded_at integer not null,
      writer text not null,
      unique(stream, version)
    ) strict;
+   create view log as
+     select position, stream, version, data ->> '$.type' as type, data ->> '$.v' as v,
+            datetime(recorded_at / 1000, 'unixepoch') as recorded, writer, data
+     from events;
    create table checkpoints(
      name text primary key,
      position integer not null,
@@ -49,6 +52,7 @@ export function openForWriting(path: string): Database {
       db.pragma('synchronous = FULL');
       db.pragma(`journal_size_limit = ${WAL_KEPT_BYTES}`);
       if (done < STEPS.length) migrate(db, done);
+      probe(db);
     });
   });
 }
@@ -71,6 +75,7 @@ export function openForReading(path: string): Database {
     return closedOnFailure(db, () => {
       if (checkKind(db, path) < STEPS.length)
         throw storeError('corrupt', path, 'read', 'it is not set up, or by an older release: open it for writing once');
+      probe(db);
     });
   });
 }
@@ -103,6 +108,11 @@ function checkKind(db: Database, path: string): number {
   if (done > STEPS.length)
     throw storeError('newerVersion', path, 'open', `its schema is ${done}, this release knows ${STEPS.length}`);
   return done;
+}
+
+/** Makes SQLite read the file's schema, so that a damaged one shows now. */
+function probe(db: Database): void {
+  db.prepare('select position from events limit 1').get();
 }
 
 function migrate(db: Database, done: number): void {

@@ -5,7 +5,7 @@ import { GroupCommit } from './group-commit.js';
 import { prepare, type PreparedAppend } from './prepare.js';
 import { importInto, type ImportAccess, type ImportReport, type ImportTarget } from './import.js';
 import { findProblems } from './integrity.js';
-import { asStoreError } from './sqlite-faults.js';
+import { asStoreError, storeError } from './sqlite-faults.js';
 import { COLUMNS, recordOf, type Row } from './sqlite-rows.js';
 import type { Append, Checkpoint, EventStore, RecordedEvent } from './store.js';
 import type { StreamName } from './streams.js';
@@ -145,18 +145,21 @@ export class SqliteEventStore implements EventStore, ImportTarget {
 
   /** Commits what is waiting, then closes. May be repeated. */
   close(): Promise<void> {
+    if (!this.#db.open) return Promise.resolve();
+    this.#commits.flush();
     return this.#read('close', () => {
-      if (this.#db.open) this.#commits.flush();
       this.#db.close();
     });
   }
 
   #read<T>(doing: string, read: () => T): Promise<T> {
     return new Promise((resolve, reject) => {
+      const { file } = this.#options;
       try {
+        if (!this.#db.open) throw storeError('closed', file, doing, 'the log is not open');
         resolve(read());
       } catch (cause) {
-        reject(asStoreError(cause, this.#options.file, doing));
+        reject(asStoreError(cause, file, doing));
       }
     });
   }
