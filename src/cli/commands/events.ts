@@ -1,3 +1,5 @@
+import { access, constants } from 'node:fs/promises';
+import { resolve } from 'node:path';
 import type { Command } from 'commander';
 import { ImportError, type ImportReport } from '../../events/import.js';
 import { exportJsonl, importJsonl, JsonlFile } from '../../events/jsonl.js';
@@ -10,7 +12,7 @@ import { EXIT } from '../exit-codes.js';
 import type { Io } from '../io.js';
 import { jsonOption, type JsonOption } from '../options.js';
 import { print } from '../output.js';
-import { resolve } from 'node:path';
+import { quoted } from '../payload.js';
 
 interface Options extends JsonOption {
   readonly stateDir: string;
@@ -72,6 +74,9 @@ async function exportLog(io: Io, { stateDir, stream }: Options): Promise<void> {
 async function importLog(io: Io, file: string, { stateDir, stream, json }: Options): Promise<void> {
   const name = streamOf(stream);
   const source = file === '-' ? '/dev/stdin' : resolve(io.cwd, file);
+  await access(source, constants.R_OK).catch((error: unknown) => {
+    throw usageError(`${quoted(file)} can not be read: ${messageOf(error)}`);
+  });
   const state = await openStateDirectory(resolve(io.cwd, stateDir), {
     mode: 'write',
     create: true,
