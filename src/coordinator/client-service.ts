@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import { isDeepStrictEqual } from 'node:util';
-import { taskContextOf, taskPhaseOf, type Task } from '../machines/task-aggregate.js';
+import { isTaskOver, taskContextOf, taskPhaseOf, type Task } from '../machines/task-aggregate.js';
 import { profileOf } from '../machines/task-context.js';
 import type { TaskSubmitted } from '../machines/task-events.js';
 import { TaskId } from '../machines/vocabulary.js';
@@ -179,9 +179,15 @@ export class ClientService {
     if (taskId !== null) {
       const found = await this.#find(principal, taskId);
       if (!found.ok) return found;
+      if (isTaskOver(found.value)) return answer(this.#past(taskId, after ?? 0));
     }
     const start = after ?? (taskId === null ? this.#core.feed.head : 0);
     return answer(this.#core.feed.follow({ taskId, after: start, visible: (by) => maySee(principal, by) }, signal));
+  }
+
+  /** A task that is over has no more changes to wait for. */
+  async *#past(taskId: TaskId, after: number): AsyncGenerator<TaskChange, void> {
+    for (const change of await this.#core.feed.historyOf(taskId)) if (change.position > after) yield change;
   }
 
   async #wish(

@@ -2,6 +2,7 @@ import { open, readFile, rename, rm } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { z } from 'zod';
 import { CredentialView } from './api.js';
+import { errorCode } from './error-facts.js';
 
 /** `hash`: sha256 of the secret, hex. */
 export const StoredCredential = z.strictObject({ ...CredentialView.shape, hash: z.string().length(64) });
@@ -45,7 +46,7 @@ export class FileCredentials implements CredentialStore {
     try {
       text = await readFile(this.#path, 'utf8');
     } catch (error) {
-      if (error instanceof Error && 'code' in error && error.code === 'ENOENT') return [];
+      if (errorCode(error) === 'ENOENT') return [];
       throw error;
     }
     try {

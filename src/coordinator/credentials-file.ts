@@ -1,6 +1,7 @@
 import { constants } from 'node:fs';
 import { open, type FileHandle } from 'node:fs/promises';
 import { z } from 'zod';
+import { errorCode } from './error-facts.js';
 
 /** What a program needs to reach the coordinator. */
 export const CredentialsFile = z.strictObject({
@@ -16,8 +17,6 @@ const SIZE_MAX = 64 * 1024;
 export class CredentialsFileError extends Error {
   override readonly name = 'CredentialsFileError';
 }
-
-const codeOf = (error: unknown): string => (error instanceof Error && 'code' in error ? String(error.code) : 'unknown');
 
 /** Throws `CredentialsFileError`: missing, not a file, readable by others, not JSON, of another shape. */
 export async function readCredentialsFile(path: string): Promise<CredentialsFile> {
@@ -42,11 +41,11 @@ async function readPrivate(path: string): Promise<string> {
   try {
     file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK);
   } catch (error) {
-    const code = codeOf(error);
+    const code = errorCode(error);
     throw new CredentialsFileError(
       code === 'ENOENT'
         ? `${path} does not exist; an administrator makes one with \`open-compute credentials create\``
-        : `${path} can not be read (${code}); look at its owner and mode`,
+        : `${path} can not be read (${code ?? 'unknown'}); look at its owner and mode`,
       { cause: error },
     );
   }
@@ -71,11 +70,11 @@ export async function writeCredentialsFile(path: string, credentials: Credential
   try {
     file = await open(path, 'wx', 0o600);
   } catch (error) {
-    const code = codeOf(error);
+    const code = errorCode(error);
     throw new CredentialsFileError(
       code === 'EEXIST'
         ? `${path} exists already; name another file, or remove it first`
-        : `${path} can not be written (${code}); look at the directory`,
+        : `${path} can not be written (${code ?? 'unknown'}); look at the directory`,
       { cause: error },
     );
   }

@@ -79,7 +79,7 @@ export class Feed {
       if (cursor >= this.#ringAfter) {
         const news = this.#ring.slice(this.#firstAfter(cursor));
         for (const entry of news) {
-          if (signal.aborted) return;
+          if (isAborted(signal)) return;
           if (fits(entry)) yield entry.change;
           cursor = Math.max(cursor, entry.change.position);
         }
@@ -88,7 +88,7 @@ export class Feed {
       }
       const upTo = this.#head;
       for await (const entry of taskId === null ? this.#readLog(cursor, upTo) : this.#readTask(taskId)) {
-        if (signal.aborted) return;
+        if (isAborted(signal)) return;
         if (entry.change.position > upTo) break;
         if (fits(entry)) yield entry.change;
         cursor = Math.max(cursor, entry.change.position);
@@ -185,3 +185,6 @@ export class Feed {
     });
   }
 }
+
+/** It may have been aborted while somebody else had the turn. */
+const isAborted = (signal: AbortSignal): boolean => signal.aborted;

@@ -1,6 +1,7 @@
+import { access } from 'node:fs/promises';
 import type { Credentials } from './credentials.js';
 import { CredentialsFileError, readCredentialsFile, writeCredentialsFile } from './credentials-file.js';
-import { access } from 'node:fs/promises';
+import { errorCode } from './error-facts.js';
 
 /**
  * The first start makes the first administrator: a credentials file of mode 0600, whose path is given back; null when
@@ -27,7 +28,7 @@ async function exists(path: string): Promise<boolean> {
     await access(path);
     return true;
   } catch (error) {
-    if (error instanceof Error && 'code' in error && error.code === 'ENOENT') return false;
+    if (errorCode(error) === 'ENOENT') return false;
     throw new CredentialsFileError(`${path} can not be looked at`, { cause: error });
   }
 }

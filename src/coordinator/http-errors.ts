@@ -4,6 +4,7 @@ import type { Socket } from 'node:net';
 import { StoreError } from '../events/store.js';
 import type { Log } from '../runtime/log.js';
 import type { ErrorBody } from './api.js';
+import { errorCode, errorMessage, errorStatus } from './error-facts.js';
 import { PROBLEM_STATUS, type Problem } from './problems.js';
 import { BusyError } from './task-book.js';
 
@@ -15,12 +16,6 @@ export function sendProblem(reply: FastifyReply, problem: Problem): FastifyReply
   if (status === 503) void reply.header('retry-after', '2');
   return reply.code(status).send(bodyOf(problem));
 }
-
-const statusOf = (error: unknown): number | null =>
-  error instanceof Error && 'statusCode' in error && typeof error.statusCode === 'number' ? error.statusCode : null;
-
-const codeOf = (error: unknown): string =>
-  error instanceof Error && 'code' in error && typeof error.code === 'string' ? error.code : '';
 
 /** Everything that is thrown on the way of a request. What the caller can not mend is logged, not told. */
 export function problemOf(error: unknown, log: Log): Problem {
@@ -40,15 +35,15 @@ export function problemOf(error: unknown, log: Log): Problem {
     };
   }
   if (error instanceof BusyError) return { code: 'busy', message: error.message, hint: 'repeat it' };
-  const status = statusOf(error);
+  const status = errorStatus(error);
   if (status === 413) {
     return { code: 'too_large', message: 'the body of the request is too large', hint: 'send less at once' };
   }
-  if (status === 414 || codeOf(error) === 'FST_ERR_MAX_PARAM_LENGTH') {
+  if (status === 414 || errorCode(error) === 'FST_ERR_MAX_PARAM_LENGTH') {
     return { code: 'url_too_long', message: 'the URL is too long', hint: 'shorten it' };
   }
   if (status !== null && status >= 400 && status < 500) {
-    const message = error instanceof SyntaxError ? 'the body is not JSON' : plain(error);
+    const message = isSyntaxError(error) ? 'the body is not JSON' : plain(error);
     return { code: 'invalid_request', message, hint: 'send a JSON body with content-type application/json' };
   }
   log.error({ err: error }, 'a request failed');
@@ -59,17 +54,20 @@ export function problemOf(error: unknown, log: Log): Problem {
   };
 }
 
+const isSyntaxError = (error: unknown): boolean =>
+  typeof error === 'object' && error !== null && 'name' in error && error.name === 'SyntaxError';
+
 /** The framework's own words, without what the caller had sent. */
-const plain = (error: unknown): string => (error instanceof Error ? error.message.split(':', 1).join('') : 'refused');
+const plain = (error: unknown): string => errorMessage(error).split(':', 1).join('');
 
 /** What did not even parse as a request, or came too slowly. */
 export function answerBrokenRequest(error: Error, socket: Socket): void {
-  if (codeOf(error) === 'ECONNRESET' || !socket.writable) {
+  if (errorCode(error) === 'ECONNRESET' || !socket.writable) {
     socket.destroy();
     return;
   }
-  const tooLarge = codeOf(error) === 'HPE_HEADER_OVERFLOW';
-  const tooSlow = codeOf(error) === 'ERR_HTTP_REQUEST_TIMEOUT';
+  const tooLarge = errorCode(error) === 'HPE_HEADER_OVERFLOW';
+  const tooSlow = errorCode(error) === 'ERR_HTTP_REQUEST_TIMEOUT';
   const line = tooLarge ? '431 Request Header Fields Too Large' : tooSlow ? '408 Request Timeout' : '400 Bad Request';
   const problem: Problem = {
     code: tooLarge ? 'headers_too_large' : 'invalid_request',

@@ -24,35 +24,44 @@ export interface HttpDeps {
   readonly clock: Clock;
   readonly log: Log;
   readonly version: string;
+  readonly timeouts?: HttpTimeouts;
 }
 
+export interface HttpTimeouts {
+  /** To send a whole request; large results come over slow lines. */
+  readonly requestMs: number;
+  readonly headersMs: number;
+  /** How often both are looked at. */
+  readonly checkMs: number;
+}
+
+const TIMEOUTS: HttpTimeouts = { requestMs: 120_000, headersMs: 10_000, checkMs: 5_000 };
 const URL_MAX = 2048;
 const HEADERS_MAX_BYTES = 16 * 1024;
 const BODY_MAX_BYTES = 64 * 1024;
-/** To send a whole request; large results come over slow lines. */
-const REQUEST_TIMEOUT_MS = 120_000;
-const HEADERS_TIMEOUT_MS = 10_000;
 /** Longer than the longest long poll (60 s). */
 const IDLE_MS = 75_000;
 const CONNECTIONS_MAX = 4096;
 
-/** The coordinator's wire. Not listening yet; `inject` works at once. */
+/** The coordinator's wire, not listening yet. */
 export async function createHttp(deps: HttpDeps): Promise<FastifyInstance> {
-  const { coordinator, credentials, clock, log, version } = deps;
+  const { coordinator, credentials, clock, log, version, timeouts = TIMEOUTS } = deps;
   const app = fastify({
     bodyLimit: BODY_MAX_BYTES,
-    requestTimeout: REQUEST_TIMEOUT_MS,
+    requestTimeout: timeouts.requestMs,
     connectionTimeout: IDLE_MS,
     keepAliveTimeout: IDLE_MS,
     forceCloseConnections: 'idle',
     routerOptions: { maxParamLength: 128 },
     http: {
       maxHeaderSize: HEADERS_MAX_BYTES,
-      headersTimeout: HEADERS_TIMEOUT_MS,
-      connectionsCheckingInterval: 5_000,
+      headersTimeout: timeouts.headersMs,
+      connectionsCheckingInterval: timeouts.checkMs,
     },
     clientErrorHandler: answerBrokenRequest,
-    frameworkErrors: (error, _request, reply) => sendProblem(reply, problemOf(error, log)),
+    frameworkErrors: (error, _request, reply) => {
+      void sendProblem(reply, problemOf(error, log));
+    },
   });
   app.server.maxConnections = CONNECTIONS_MAX;
   app.setValidatorCompiler(validatorCompiler);
@@ -63,7 +72,7 @@ export async function createHttp(deps: HttpDeps): Promise<FastifyInstance> {
     sendProblem(reply, { code: 'not_found', message: 'there is no such path', hint: 'see /v1/openapi.json' }),
   );
 
-  const sse = new SseRoutes({ coordinator, credentials, clock });
+  const sse = new SseRoutes({ coordinator, credentials, clock, log });
   const metrics = new Metrics(coordinator, () => sse.watchers);
   app.addHook('onRequest', async (request, reply) => {
     if (request.url.length <= URL_MAX) return undefined;

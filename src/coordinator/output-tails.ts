@@ -2,6 +2,7 @@ import { mkdir, open, readFile, rename, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { z } from 'zod';
 import type { TaskId } from '../machines/vocabulary.js';
+import { errorCode } from './error-facts.js';
 
 const Tails = z.strictObject({ stdout: z.string(), stderr: z.string(), updatedAtMs: z.number() });
 export type Tails = z.infer<typeof Tails>;
@@ -25,8 +26,6 @@ export class MemoryTails implements TailStore {
     return Promise.resolve(this.#tails.get(taskId) ?? null);
   }
 }
-
-const isMissing = (error: unknown): boolean => error instanceof Error && 'code' in error && error.code === 'ENOENT';
 
 /**
  * One file of mode 0600 for each task, replaced as a whole. Names are task ids, which hold letters, digits and `_`
@@ -65,7 +64,7 @@ export class FileTails implements TailStore {
     try {
       return Tails.parse(JSON.parse(await readFile(this.#path(taskId), 'utf8')));
     } catch (error) {
-      if (isMissing(error)) return null;
+      if (errorCode(error) === 'ENOENT') return null;
       throw error;
     }
   }

@@ -1,6 +1,7 @@
 import type { IncomingMessage } from 'node:http';
 import type { Clock } from '../runtime/clock.js';
 import { TaskChange } from './api.js';
+import { errorMessage } from './error-facts.js';
 import type { Transport } from './transport.js';
 import { readAnswer, type ClientAnswer } from './wire-answer.js';
 import { z } from 'zod';
@@ -72,8 +73,7 @@ export async function* followChanges(
           if (!isAborted(signal)) yield { kind: 'interrupted', detail: 'the stream ended' };
         } catch (error) {
           failures += 1;
-          if (!isAborted(signal))
-            yield { kind: 'interrupted', detail: error instanceof Error ? error.message : 'broken' };
+          if (!isAborted(signal)) yield { kind: 'interrupted', detail: errorMessage(error) };
         } finally {
           opened.response.destroy();
         }
@@ -81,7 +81,7 @@ export async function* followChanges(
     } finally {
       signal.removeEventListener('abort', stop);
     }
-    await clock.sleep(Math.min(RETRY_MAX_MS, RETRY_MS * 2 ** Math.min(failures, 10)), signal);
+    await clock.sleep(Math.min(RETRY_MAX_MS, RETRY_MS * 2 ** Math.min(failures - 1, 10)), signal);
   }
 }
 
@@ -98,7 +98,7 @@ async function* watched(response: IncomingMessage, clock: Clock, stop: () => voi
   const guard = async (): Promise<void> => {
     while (!over.signal.aborted) {
       await clock.sleep(SILENCE_MAX_MS / 3, over.signal);
-      if (!over.signal.aborted && clock.monotonicMs() - heardAtMs > SILENCE_MAX_MS) stop();
+      if (!isAborted(over.signal) && clock.monotonicMs() - heardAtMs > SILENCE_MAX_MS) stop();
     }
   };
   const guarding = guard();

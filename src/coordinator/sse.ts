@@ -5,6 +5,7 @@ import type { ServerResponse } from 'node:http';
 import { z } from 'zod';
 import { TaskId } from '../machines/vocabulary.js';
 import type { Clock } from '../runtime/clock.js';
+import type { Log } from '../runtime/log.js';
 import type { TaskChange } from './api.js';
 import type { Credentials } from './credentials.js';
 import { principalOf, READERS } from './http-auth.js';
@@ -25,6 +26,7 @@ export interface SseDeps {
   readonly coordinator: Coordinator;
   readonly credentials: Credentials;
   readonly clock: Clock;
+  readonly log: Log;
 }
 
 /** Watching, as server-sent events: `id` is the position to resume from, `data` one TaskChange as JSON. */
@@ -98,10 +100,10 @@ export class SseRoutes {
     });
     try {
       const given = await this.#deps.coordinator.client.watch(principal, query, watcher.signal);
-      if (!given.ok) return sendProblem(reply, given.problem);
+      if (!given.ok) return await sendProblem(reply, given.problem);
       reply.hijack();
       await this.#stream(reply.raw, given.value, taskId !== null, watcher);
-      return reply;
+      return await reply;
     } finally {
       forgetRevoked();
       watcher.abort();
@@ -125,13 +127,18 @@ export class SseRoutes {
     raw.writeHead(200, { 'content-type': 'text/event-stream', 'cache-control': 'no-store', 'x-accel-buffering': 'no' });
     raw.write('retry: 2000\n\n');
     const keptAlive = this.#keepAlive(raw, watcher);
-    for await (const change of changes) {
-      const text = `id: ${String(change.position)}\nevent: change\ndata: ${JSON.stringify(change)}\n\n`;
-      if (!raw.write(text) && !(await this.#drained(raw, signal))) {
-        raw.destroy();
-        break;
+    try {
+      for await (const change of changes) {
+        const text = `id: ${String(change.position)}\nevent: change\ndata: ${JSON.stringify(change)}\n\n`;
+        if (!raw.write(text) && !(await this.#drained(raw, signal))) {
+          raw.destroy();
+          break;
+        }
+        if (endsWithTask && isOver(change)) break;
       }
-      if (endsWithTask && isOver(change)) break;
+    } catch (error) {
+      this.#deps.log.error({ err: error }, 'a watch ended; its client will come back');
+      raw.destroy();
     }
     watcher.abort();
     await keptAlive;

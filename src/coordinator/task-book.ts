@@ -120,7 +120,7 @@ export class TaskBook {
       const loaded = isNew ? new Map<TaskId, Task>() : await this.#load(ids);
       for (let tries = 0; tries < TRIES_MAX; tries += 1) {
         const { decided, appends } = this.#decide(commands, loaded);
-        if (appends.length === 0 || (await this.#append(appends))) return decided;
+        if (appends.length === 0 || (await this.#append(appends, loaded))) return decided;
       }
     } finally {
       release();
@@ -171,7 +171,7 @@ export class TaskBook {
   }
 
   /** false: somebody else wrote to one of the streams; what they wrote is taken in, nothing was added. */
-  async #append(appends: readonly Append[]): Promise<boolean> {
+  async #append(appends: readonly Append[], loaded: ReadonlyMap<TaskId, Task>): Promise<boolean> {
     this.#inFlight += 1;
     try {
       const [first] = appends;
@@ -179,13 +179,14 @@ export class TaskBook {
         appends.length === 1 && first !== undefined
           ? await this.#store.append(first)
           : await this.#store.appendAll(appends);
-      for (const one of recorded) this.#fold(one);
+      for (const one of recorded) this.#fold(one, loaded);
       return true;
     } catch (error) {
       if (!(error instanceof VersionConflictError)) throw error;
       const taskId = taskIdOf(error.stream);
       if (taskId === null) throw error;
-      for (const one of await this.#store.readStream(error.stream, this.#known(taskId)?.version ?? 0)) this.#fold(one);
+      const known = this.#known(taskId) ?? loaded.get(taskId) ?? null;
+      for (const one of await this.#store.readStream(error.stream, known?.version ?? 0)) this.#fold(one, loaded);
       return false;
     } finally {
       this.#inFlight -= 1;
@@ -193,10 +194,11 @@ export class TaskBook {
     }
   }
 
-  #fold(recorded: RecordedEvent): void {
+  /** `loaded`: tasks that this event may be the first one of that comes by here, as the log had them before it. */
+  #fold(recorded: RecordedEvent, loaded: ReadonlyMap<TaskId, Task> = new Map()): void {
     const taskId = taskIdOf(recorded.stream);
     if (taskId === null || !isTaskEvent(recorded.event)) return;
-    this.#take(taskId, recorded, recorded.event, this.#known(taskId));
+    this.#take(taskId, recorded, recorded.event, this.#known(taskId) ?? loaded.get(taskId) ?? null);
   }
 
   #take(taskId: TaskId, recorded: RecordedEvent, event: TaskEvent, before: Task | null): void {

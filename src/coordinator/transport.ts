@@ -1,6 +1,7 @@
 import { Agent, request as httpRequest, type IncomingMessage, type RequestOptions } from 'node:http';
 import type { Clock } from '../runtime/clock.js';
 import type { CredentialsFile } from './credentials-file.js';
+import { errorCode, errorMessage } from './error-facts.js';
 
 /*
  * node:http and not fetch: after 2,000 small calls a process with fetch had 118 MB resident and had used 2.0 s of CPU,
@@ -31,11 +32,6 @@ export type WireStream =
 
 const ANSWER_MAX_BYTES = 64 * 1024 * 1024;
 const SOCKETS_MAX = 16;
-
-const messageOf = (error: unknown): string => {
-  if (!(error instanceof Error)) return String(error);
-  return 'code' in error && typeof error.code === 'string' && error.message === '' ? error.code : error.message;
-};
 
 /** Calls to one coordinator with one credential, over connections that are kept. Never throws. */
 export class Transport {
@@ -85,17 +81,17 @@ export class Transport {
     };
     request.signal?.addEventListener('abort', end, { once: true });
     if (request.signal?.aborted === true) end();
-    let timedOut = false;
+    const limit = { passed: false };
     const timer = new AbortController();
     void this.#clock.sleep(request.timeoutMs, timer.signal).then(() => {
-      timedOut = !timer.signal.aborted;
+      limit.passed = !timer.signal.aborted;
       end();
     });
     try {
       const sent = await this.#exchange(request, over.signal);
       const read = sent.kind === 'unreachable' ? sent : await readJson(sent.response);
       if (read.kind === 'unreachable') {
-        const detail = timedOut ? `no answer within ${String(request.timeoutMs)} ms` : read.detail;
+        const detail = limit.passed ? `no answer within ${String(request.timeoutMs)} ms` : read.detail;
         return { kind: 'unreachable', detail, staleConnection: sent.kind === 'unreachable' && sent.staleConnection };
       }
       return { kind: 'answered', status: read.status, body: read.body };
@@ -129,9 +125,9 @@ export class Transport {
         resolve({ kind: 'sent', response });
       });
       request.on('error', (error) => {
-        const code = 'code' in error ? error.code : '';
+        const code = errorCode(error);
         const staleConnection = request.reusedSocket && (code === 'ECONNRESET' || code === 'EPIPE');
-        resolve({ kind: 'unreachable', detail: `${this.url}: ${messageOf(error)}`, staleConnection });
+        resolve({ kind: 'unreachable', detail: `${this.url}: ${errorMessage(error)}`, staleConnection });
       });
       if (text === null) request.end();
       else request.end(text);
@@ -179,7 +175,7 @@ async function readJson(response: IncomingMessage): Promise<Read> {
       chunks.push(chunk);
     }
   } catch (error) {
-    return { kind: 'unreachable', detail: `the answer broke off: ${messageOf(error)}` };
+    return { kind: 'unreachable', detail: `the answer broke off: ${errorMessage(error)}` };
   }
   const text = Buffer.concat(chunks).toString('utf8');
   try {

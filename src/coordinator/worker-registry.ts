@@ -4,6 +4,7 @@ import { TRAINING_KIND } from '../machines/task-context.js';
 import { parametersCheck } from '../parameters.js';
 import type { OfferedProfile, ProfileList } from './api.js';
 import { offerOf, type Offer } from './dispatch.js';
+import { errorMessage } from './error-facts.js';
 import { answer, no, type Answer } from './problems.js';
 import { Hello, type PublicProfile } from './worker-api.js';
 
@@ -175,7 +176,7 @@ export class WorkerRegistry {
       parametersCheck(known);
       return null;
     } catch (error) {
-      return error instanceof Error ? error.message : String(error);
+      return errorMessage(error);
     }
   }
 

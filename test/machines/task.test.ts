@@ -17,7 +17,7 @@ import {
 import { JOBS_KEPT } from '../../src/machines/task-context.js';
 import type { TaskMachineEvent } from '../../src/machines/task-events.js';
 import { taskMachine } from '../../src/machines/task.js';
-import { epoch, jobId } from '../support/ids.js';
+import { jobId } from '../support/ids.js';
 import {
   abandonWish,
   cancelled,
@@ -52,7 +52,7 @@ const EVENTS = {
   failed: failed(1),
   cancelled: cancelled(1),
   lost: lost(1),
-  oldCompleted: { ...completed(1), epoch: epoch(7) },
+  staleCompleted: completed(7),
 } as const satisfies Record<string, TaskMachineEvent>;
 type EventName = keyof typeof EVENTS;
 type Row = Partial<Record<EventName, string>>;
