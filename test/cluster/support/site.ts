@@ -1,11 +1,8 @@
 import { execFile, spawn, type ChildProcess } from 'node:child_process';
 import { chmodSync, mkdtempSync, openSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { promisify } from 'node:util';
 
 /** The real cluster that `npm run test:cluster` brought up, and the program as its job user runs it. */
-
-const run = promisify(execFile);
 
 function setting(name: string): string {
   const value = process.env[name];
@@ -41,20 +38,20 @@ const asUser = (argv: readonly string[]): readonly string[] => [
   ...argv,
 ];
 
-/** Runs a command to its end; never throws for an exit code. */
-async function finish(file: string, argv: readonly string[], options: object): Promise<Finished> {
-  try {
-    const { stdout, stderr } = await run(file, [...argv], {
-      maxBuffer: 64 * 1024 * 1024,
-      encoding: 'utf8',
-      ...options,
-    });
-    return { exitCode: 0, stdout, stderr };
-  } catch (error) {
-    if (!(error instanceof Error && 'code' in error && typeof error.code === 'number')) throw error;
-    const { stdout, stderr } = error as unknown as { readonly stdout: string; readonly stderr: string };
-    return { exitCode: error.code, stdout, stderr };
-  }
+/** Runs a command to its end; an exit code is an answer. Throws if it could not be started. */
+function finish(file: string, argv: readonly string[], options: object): Promise<Finished> {
+  return new Promise((resolve, reject) => {
+    execFile(
+      file,
+      [...argv],
+      { maxBuffer: 64 * 1024 * 1024, encoding: 'utf8', ...options },
+      (error, stdout, stderr) => {
+        if (error === null) resolve({ exitCode: 0, stdout, stderr });
+        else if (typeof error.code === 'number') resolve({ exitCode: error.code, stdout, stderr });
+        else reject(new Error(error.message, { cause: error }));
+      },
+    );
+  });
 }
 
 /** Runs a Slurm command, or any other, as root, who is the cluster's administrator. Throws unless it exits with 0. */
@@ -121,6 +118,9 @@ export function startService(
   const ended = new Promise<number | null>((resolve) => {
     child.once('exit', resolve);
   });
+  // A test that fails before it stops its services must not keep the whole run waiting for them.
+  child.unref();
+  process.once('exit', () => child.kill('SIGKILL'));
   return {
     process: child,
     log: () => readFileSync(logFile, 'utf8'),
