@@ -123,7 +123,7 @@ describe.each(SHELLS)('the job script under %s', (_name, shell) => {
     const runsDir = await freshRunsDirectory();
     const job = await preparedJob(
       runsDir,
-      '#!/bin/sh\ntrap "echo saved >saved; exit 4" TERM\n: >ready\nwhile :; do sleep 0.05; done\n',
+      '#!/bin/sh\ntrap "echo saved >saved; exit 4" TERM\n: >ready\nfor i in $(seq 200); do sleep 0.05; done\n',
     );
     const { child, ended } = start(job);
     await eventually(() => (existsSync(join(job.files.directory, 'ready')) ? true : null));
@@ -137,7 +137,7 @@ describe.each(SHELLS)('the job script under %s', (_name, shell) => {
     const runsDir = await freshRunsDirectory();
     const job = await preparedJob(
       runsDir,
-      '#!/bin/sh\ntrap "echo x >>seen" USR1\n: >ready\nwhile [ "$(wc -l <seen 2>/dev/null || echo 0)" -lt 5 ]; do sleep 0.02; done\nexit 127\n',
+      '#!/bin/sh\ntrap "echo x >>seen" USR1\n: >ready\nfor i in $(seq 500); do [ "$(wc -l <seen 2>/dev/null || echo 0)" -lt 5 ] || exit 127; sleep 0.02; done\nexit 1\n',
     );
     const seen = join(job.files.directory, 'seen');
     const { child, ended } = start(job);
