@@ -1,6 +1,6 @@
-import type { LeaseGrant, ProgressItem, RenewAnswer } from '../coordinator/worker-api.js';
+import type { HeldLease, LeaseGrant, ProgressItem, RenewAnswer } from '../coordinator/worker-api.js';
 import { contextOf, isTerminal, phaseOf, type Job } from '../machines/job-aggregate.js';
-import type { JobId, Phase, TaskId } from '../machines/vocabulary.js';
+import type { JobId, TaskId } from '../machines/vocabulary.js';
 import type { Canceller } from './cancel.js';
 import { WorkerStartError, type WorkerDeps } from './context.js';
 import { inheritedJob, jobForGrant } from './intake.js';
@@ -14,6 +14,13 @@ const RENEWALS_PER_TTL = 4;
 const RENEW_EVERY_MS = 2_000;
 const RENEW_RETRY_MS = 2_000;
 const GREET_EVERY_MS = 60_000;
+/** As many as one report may hold; the rest goes with the next one. */
+const REPORT_ITEMS = 10_000;
+
+const tellingOf = ({
+  phase,
+  detail,
+}: Pick<Extract<ProgressItem, { type: 'progressed' }>, 'phase' | 'detail'>): string => `${phase} ${detail}`;
 
 /** What the loop has to do with the coordinator: leases, wishes, news. Times are monotonic ms. */
 export class Coordination {
@@ -24,8 +31,10 @@ export class Coordination {
   readonly #settler: Settler;
   /** Jobs that the coordinator knows as live (INV-3). */
   readonly #opened = new Set<JobId>();
-  readonly #told = new Map<JobId, Phase>();
+  /** What the coordinator was told last about each job: its phase and the words for people. */
+  readonly #told = new Map<JobId, string>();
   #renewAtMs = 0;
+  #reportAtMs = 0;
   #outageSinceMs: number | null = null;
   #greetAtMs = 0;
 
@@ -89,13 +98,18 @@ export class Coordination {
     this.#outageSinceMs = null;
     this.#renewAtMs = sentAtMs + Math.min(RENEW_EVERY_MS, answer.value.ttlMs / RENEWALS_PER_TTL);
     this.#leases.renewed(held, answer.value, sentAtMs);
-    await this.#takeWishes(answer.value);
+    await this.#takeWishes(answer.value, held);
   }
 
-  async #takeWishes(wishes: RenewAnswer): Promise<void> {
+  async #takeWishes(wishes: RenewAnswer, held: readonly HeldLease[]): Promise<void> {
     const changes: JobChange[] = [];
+    const sent = new Map(held.map(({ taskId, epoch }) => [taskId, epoch]));
     for (const taskId of wishes.lost) {
-      for (const job of this.#live(taskId)) changes.push(this.#canceller.wish(job, 'LEASE_LOST', 'the coordinator'));
+      for (const job of this.#live(taskId)) {
+        // The task may have come back under a newer lease while this answer was on its way.
+        if (contextOf(job).epoch > (sent.get(taskId) ?? 0)) continue;
+        changes.push(this.#canceller.wish(job, 'LEASE_LOST', 'the coordinator'));
+      }
     }
     for (const { taskId, by, asAdmin } of wishes.cancel) {
       const reason = asAdmin ? 'ADMIN_CANCELLED' : 'USER_CANCELLED';
@@ -129,21 +143,32 @@ export class Coordination {
     return this.#book.ofTask(taskId).filter((job) => !isTerminal(job));
   }
 
-  /** Asks for tasks and makes jobs of them. Waits at the coordinator for at most the configured time. */
-  async acquire(count: number, signal: AbortSignal): Promise<void> {
+  /**
+   * Asks for tasks and makes jobs of them; gives their number. Waits at the coordinator for at most the configured
+   * time. Throws when a job can not be recorded: the leases of what was not taken run out and go to somebody else.
+   */
+  async acquire(count: number, signal: AbortSignal): Promise<number> {
     const { coordinator, clock, config, log } = this.#deps;
     if (!(await this.greet())) {
       await clock.sleep(RENEW_RETRY_MS, signal);
-      return;
+      return 0;
     }
     const sentAtMs = clock.monotonicMs();
     const answer = await coordinator.acquire({ count, waitMs: config.acquireWaitMs }, signal);
     if (answer.kind !== 'answered') {
       if (!signal.aborted) await clock.sleep(RENEW_RETRY_MS, signal);
       if (answer.kind === 'refused') log.error({ detail: answer.detail }, 'the coordinator refuses to give tasks');
-      return;
+      return 0;
     }
-    for (const grant of answer.value) await this.#take(grant, sentAtMs);
+    for (const grant of answer.value) {
+      try {
+        await this.#take(grant, sentAtMs);
+      } catch (error) {
+        this.#leases.drop(grant.taskId, grant.epoch);
+        throw error;
+      }
+    }
+    return answer.value.length;
   }
 
   /** A grant that comes twice makes one job: the same epoch is the same job. */
@@ -181,23 +206,28 @@ export class Coordination {
 
   /** Tells the coordinator which jobs were opened and where each one is; what is refused as old is given up. */
   async report(): Promise<void> {
+    const { coordinator, clock } = this.#deps;
+    if (clock.monotonicMs() < this.#reportAtMs) return;
     const items: ProgressItem[] = [];
     for (const job of this.#book.all()) {
-      const item = this.#newsOf(job);
+      const item = items.length < REPORT_ITEMS ? this.#newsOf(job) : null;
       if (item !== null) items.push(item);
     }
     if (items.length === 0) return;
-    const answer = await this.#deps.coordinator.report(items.slice(0, 10_000));
-    if (answer.kind !== 'answered') return;
+    const answer = await coordinator.report(items);
+    if (answer.kind !== 'answered') {
+      this.#reportAtMs = clock.monotonicMs() + RENEW_RETRY_MS;
+      return;
+    }
     const changes: JobChange[] = [];
     for (const [index, item] of items.entries()) {
       if (item.type !== 'opened' && item.type !== 'progressed') continue;
       const job = this.#book.get(item.jobId);
       if (answer.value.verdicts[index] === 'stale') {
         if (job !== null && !isTerminal(job)) changes.push(this.#canceller.wish(job, 'LEASE_LOST', 'the coordinator'));
-        if (item.type === 'progressed') this.#told.set(item.jobId, item.phase);
+        if (item.type === 'progressed') this.#told.set(item.jobId, tellingOf(item));
       } else if (item.type === 'opened') this.#opened.add(item.jobId);
-      else this.#told.set(item.jobId, item.phase);
+      else this.#told.set(item.jobId, tellingOf(item));
     }
     await this.#book.record(changes);
   }
@@ -206,10 +236,10 @@ export class Coordination {
     const { jobId, taskId, epoch, token, inherited, cancel, seen, deferral } = contextOf(job);
     if (inherited || job.aftermath.delivered || cancel?.reason === 'LEASE_LOST') return null;
     if (!this.#opened.has(jobId) && !isTerminal(job)) return { type: 'opened', taskId, epoch, jobId, token };
-    const phase = phaseOf(job);
-    if (this.#told.get(jobId) === phase || isTerminal(job)) return null;
-    const detail = deferral ?? seen?.why ?? '';
-    return { type: 'progressed', taskId, epoch, jobId, phase, reason: null, detail: detail.slice(0, 2000) };
+    if (isTerminal(job)) return null;
+    const detail = (deferral ?? seen?.why ?? '').slice(0, 2000);
+    const item = { type: 'progressed', taskId, epoch, jobId, phase: phaseOf(job), reason: null, detail } as const;
+    return this.#told.get(jobId) === tellingOf(item) ? null : item;
   }
 
   /** What was kept about jobs that have left the book. */

@@ -1,5 +1,13 @@
-import type { EventStore, RecordedEvent } from '../events/store.js';
-import { contextOf, evolveJob, restoreJob, storeJob, type Job, type StoredJob } from '../machines/job-aggregate.js';
+import { InvalidEventError, VersionConflictError, type EventStore, type RecordedEvent } from '../events/store.js';
+import {
+  contextOf,
+  evolveJob,
+  IllegalEventError,
+  restoreJob,
+  storeJob,
+  type Job,
+  type StoredJob,
+} from '../machines/job-aggregate.js';
 import { isSettled } from '../machines/job-asks.js';
 import type { JobCreated, JobEvent } from '../machines/job-events.js';
 import type { JobId, TaskId } from '../machines/vocabulary.js';
@@ -64,9 +72,24 @@ export class JobBook {
     await this.#append([{ jobId: created.jobId, events: [created, ...more] }]);
   }
 
-  /** Records in one transaction; resolves when it is durable and folded. */
+  /**
+   * Records in one transaction; resolves when it is durable and folded. When one job's change can not be recorded, the
+   * others' are, each on its own, and then the error is thrown.
+   */
   async record(changes: readonly JobChange[]): Promise<void> {
-    await this.#append(changes.filter(({ events }) => events.length > 0));
+    const news = changes.filter(({ events }) => events.length > 0);
+    try {
+      await this.#append(news);
+    } catch (error) {
+      if (news.length < 2 || !isAboutOneJob(error)) throw error;
+      await this.#recordEach(news);
+    }
+  }
+
+  async #recordEach(changes: readonly JobChange[]): Promise<void> {
+    const results = await Promise.allSettled(changes.map((change) => this.#append([change])));
+    const failures = results.filter((result) => result.status === 'rejected').map(({ reason }) => String(reason));
+    if (failures.length > 0) throw new Error(failures.join('; '));
   }
 
   /** The first event of a job's stream: what it was asked to do. */
@@ -146,6 +169,10 @@ export class JobBook {
     if (ids?.size === 0) this.#byTask.delete(taskId);
   }
 }
+
+/** Says something about the events, not about the storage: nothing was written. */
+const isAboutOneJob = (error: unknown): boolean =>
+  error instanceof IllegalEventError || error instanceof InvalidEventError || error instanceof VersionConflictError;
 
 /** Which events a stream holds is said by its name. */
 function isJobEvent(stream: RecordedEvent['stream'], event: RecordedEvent['event']): event is JobEvent {

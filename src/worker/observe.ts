@@ -18,8 +18,8 @@ export interface PollReport {
   readonly answered: boolean;
   /** Some job's stream grew. */
   readonly news: boolean;
-  /** Some job is about to change: ask again soon. */
-  readonly ending: boolean;
+  /** Jobs that are being cleaned up: they are about to change. */
+  readonly ending: readonly JobId[];
 }
 
 /** Asks the backend what is true, once for all jobs, and records what is news. */
@@ -63,10 +63,10 @@ export class Observer {
     const nowMs = clock.nowMs();
 
     const { health, events } = decideHealth(this.#health, seen, nowMs, jobs.length);
-    this.#health = health;
     for (const event of events) logHealth(log, event, jobs.length);
     const changes = await this.#decide(jobs, seen, { askedAtMs, nowMs, healthySinceMs: healthySince(health, nowMs) });
     await this.#recordHealth([...events, ...this.#newOddities(seen.oddities, nowMs)]);
+    this.#health = health;
     await this.#book.record(changes);
     return {
       answered: seen.queueOutage === null,
@@ -150,11 +150,12 @@ function healthySince(health: Health, nowMs: number): PollTime['healthySinceMs']
   };
 }
 
-function endingIn(seen: Observations): boolean {
-  for (const answer of seen.jobs.values()) {
-    if (answer.kind === 'seen' && answer.state.phase === 'Running' && answer.state.ending) return true;
+function endingIn(seen: Observations): readonly JobId[] {
+  const ending: JobId[] = [];
+  for (const [jobId, answer] of seen.jobs) {
+    if (answer.kind === 'seen' && answer.state.phase === 'Running' && answer.state.ending) ending.push(jobId);
   }
-  return false;
+  return ending;
 }
 
 function markerWords(exitCode: number | null, signal: number | null): Record<string, string> {

@@ -29,8 +29,11 @@ export class Submitter {
     return (this.#holds.get(contextOf(job).profile)?.untilMs ?? 0) > nowMs;
   }
 
-  /** Prepares the directory, records the intention, submits, records what the answer means. */
-  async submit(jobId: JobId): Promise<ActivityResult> {
+  /**
+   * Prepares the directory, records the intention, submits, records what the answer means. `mayStart` is asked once
+   * more after the preparation: that may take longer than the lease.
+   */
+  async submit(jobId: JobId, mayStart: () => boolean): Promise<ActivityResult> {
     const { backend, directories, profiles, clock, log } = this.#deps;
     const job = this.#book.get(jobId);
     if (job === null) return DONE;
@@ -44,21 +47,29 @@ export class Submitter {
     if (prepared.kind === 'io') return again(prepared.detail);
     const request: SubmitRequest = { jobId, token, profile, directory: directories.path(jobId) };
     await backend.prepare(request);
+    if (!mayStart()) return DONE;
 
     const number = (attempt?.number ?? 0) + 1;
     await this.#record(jobId, { type: 'submission.started', v: 1, atMs: clock.nowMs(), attempt: number });
     const reply = await backend.submit(request);
-    const hold = this.#holds.get(profileName);
-    const deferralMs = Math.min(DEFERRAL_MS.max, DEFERRAL_MS.first * 2 ** (hold?.count ?? 0));
-    const event = decideSubmission(reply, clock.nowMs(), deferralMs);
-    if (event.type === 'submission.deferred') {
-      this.#holds.set(profileName, { count: (hold?.count ?? 0) + 1, untilMs: event.notBeforeMs });
-    } else if (event.type === 'submission.accepted') {
-      this.#holds.delete(profileName);
-    }
+    const event = decideSubmission(reply, clock.nowMs(), this.#deferralMs(profileName));
+    if (event.type === 'submission.deferred') this.#hold(profileName, event.notBeforeMs);
+    else if (event.type === 'submission.accepted') this.#holds.delete(profileName);
     await this.#record(jobId, event);
     log.info({ jobId, attempt: number, outcome: event.type, reply: reply.kind }, 'submission answered');
     return DONE;
+  }
+
+  /** Grows from one time to the next; jobs that were refused together wait together. */
+  #deferralMs(profile: string): number {
+    const hold = this.#holds.get(profile);
+    const heldForMs = (hold?.untilMs ?? 0) - this.#deps.clock.nowMs();
+    return heldForMs > 0 ? heldForMs : Math.min(DEFERRAL_MS.max, DEFERRAL_MS.first * 2 ** (hold?.count ?? 0));
+  }
+
+  #hold(profile: string, untilMs: number): void {
+    const hold = this.#holds.get(profile);
+    if (hold?.untilMs !== untilMs) this.#holds.set(profile, { count: (hold?.count ?? 0) + 1, untilMs });
   }
 
   /** After a restart: the attempt has no outcome, and nobody is left who could record one. */

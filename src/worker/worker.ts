@@ -7,7 +7,8 @@ import type { WorkerDeps } from './context.js';
 import { Coordination } from './coordination.js';
 import { JobBook, type JobChange } from './job-book.js';
 import { Leases } from './leases.js';
-import { Observer } from './observe.js';
+import { Observer, type PollReport } from './observe.js';
+import { ExpectedEnds } from './expected-ends.js';
 import { createPace, hurry, polled, type PollPace } from './poll-pace.js';
 import { Settler } from './settle.js';
 import { waitForBackend } from './start.js';
@@ -15,6 +16,8 @@ import { Submitter } from './submit.js';
 
 /** Longest rest between two rounds, ms: end markers are looked for this often, with one directory read. */
 const REST_MS = 200;
+/** Pauses between attempts to take tasks while they fail, ms. */
+const ACQUIRE_RETRY_MS = { first: 2_000, max: 60_000 } as const;
 const FORGET_EVERY_ROUNDS = 1_000;
 
 /**
@@ -32,6 +35,8 @@ export class Worker {
   readonly #submitter: Submitter;
   readonly #observer: Observer;
   readonly #coordination: Coordination;
+  readonly #expected = new ExpectedEnds();
+  #cancelling: Promise<boolean> = Promise.resolve(true);
   #pace: PollPace;
   #rounds = 0;
   #poke = new AbortController();
@@ -82,7 +87,7 @@ export class Worker {
       await this.#rest(signal);
     }
     await acquiring;
-    await this.#activities.idle();
+    await this.idle();
     await this.#book.checkpoint(0);
   }
 
@@ -108,30 +113,39 @@ export class Worker {
     if (clock.monotonicMs() >= this.#pace.nextAtMs) await this.#safely('observe', () => this.#observe());
     await this.#safely('limits', () => this.#applyWatchLimits());
     await this.#safely('report', () => this.#coordination.report());
-    void this.#safely('cancel', () => this.#cancel());
+    this.#cancelling = this.#safely('cancel', () => this.#cancel());
     this.#act();
     await this.#safely('checkpoint', () => this.#book.checkpoint(config.checkpointEvery));
     if (this.#rounds % FORGET_EVERY_ROUNDS === 0) this.#coordination.forget();
   }
 
-  /** Takes tasks up to the capacity; one call, which may wait at the coordinator. */
-  async acquire(signal: AbortSignal): Promise<void> {
+  /** Takes tasks up to the capacity, and gives their number; one call, which may wait at the coordinator. */
+  async acquire(signal: AbortSignal): Promise<number> {
     const room = this.#deps.config.capacity - this.#unfinished();
-    if (room < 1) {
-      await this.#deps.clock.sleep(REST_MS, signal);
-      return;
-    }
-    await this.#coordination.acquire(Math.min(room, 1000), signal);
+    if (room < 1) return 0;
+    const taken = await this.#coordination.acquire(Math.min(room, 1000), signal);
     this.#wake();
+    return taken;
   }
 
   /** Resolves when no activity is under way. */
   async idle(): Promise<void> {
     await this.#activities.idle();
+    await this.#cancelling;
   }
 
+  /** Whatever is answered at once, or fails at once, is not asked for again at once. */
   async #acquireLoop(signal: AbortSignal): Promise<void> {
-    while (!signal.aborted) await this.#safely('acquire', () => this.acquire(signal));
+    for (let failures = 0; !signal.aborted;) {
+      let taken = 0;
+      const worked = await this.#safely('acquire', async () => {
+        taken = await this.acquire(signal);
+      });
+      failures = worked ? 0 : failures + 1;
+      const failedMs = Math.min(ACQUIRE_RETRY_MS.max, ACQUIRE_RETRY_MS.first * 2 ** (failures - 1));
+      if (!worked) await this.#deps.clock.sleep(failedMs, signal);
+      else if (taken === 0) await this.#deps.clock.sleep(REST_MS, signal);
+    }
   }
 
   #unfinished(): number {
@@ -146,6 +160,7 @@ export class Worker {
       const job = this.#book.get(jobId);
       if (job === null || !isWatched(job)) continue;
       const ended = (await this.#deps.directories.endMarker(jobId)) !== null;
+      if (ended) this.#expected.marked(jobId, nowMs);
       this.#pace = hurry(this.#pace, ended ? 'ended' : 'started', nowMs, this.#paceConfig());
     }
   }
@@ -157,14 +172,21 @@ export class Worker {
       this.#pace = polled(this.#pace, { startedAtMs, answered: true, news: false }, startedAtMs, this.#paceConfig());
       return;
     }
-    let report = { answered: false, news: false, ending: false };
+    let report: PollReport = { answered: false, news: false, ending: [] };
     try {
       report = await this.#observer.poll();
     } finally {
       const nowMs = clock.monotonicMs();
       this.#pace = polled(this.#pace, { startedAtMs, ...report }, nowMs, this.#paceConfig());
-      if (report.ending) this.#pace = hurry(this.#pace, 'ended', nowMs, this.#paceConfig());
+      for (const jobId of report.ending) this.#expected.seenEnding(jobId, nowMs);
+      const expected = this.#expected.isDue((jobId) => this.#isAwaited(jobId), nowMs);
+      if (expected) this.#pace = hurry(this.#pace, 'ended', nowMs, this.#paceConfig());
     }
+  }
+
+  #isAwaited(jobId: JobId): boolean {
+    const job = this.#book.get(jobId);
+    return job !== null && isWatched(job);
   }
 
   async #applyWatchLimits(): Promise<void> {
@@ -206,7 +228,10 @@ export class Worker {
       case 'submit':
         if (this.#submitter.isHeld(job, nowMs) || !this.#coordination.maySubmit(job)) return;
         start('submit', submitConcurrency, async () => {
-          const result = await this.#submitter.submit(jobId);
+          const result = await this.#submitter.submit(jobId, () => {
+            const now = this.#book.get(jobId);
+            return now !== null && this.#coordination.maySubmit(now);
+          });
           this.#pace = hurry(this.#pace, 'started', this.#deps.clock.monotonicMs(), this.#paceConfig());
           return result;
         });
@@ -241,15 +266,17 @@ export class Worker {
     this.#poke = new AbortController();
   }
 
-  /** A part of a round that fails is said and left for the next round; the others go on. */
-  async #safely(part: string, run: () => Promise<void>): Promise<void> {
+  /** A part of a round that fails is said and left for the next round; the others go on. False: it failed. */
+  async #safely(part: string, run: () => Promise<void>): Promise<boolean> {
     try {
       await run();
+      return true;
     } catch (error) {
       this.#deps.log.error(
         { part, error: error instanceof Error ? error.message : String(error) },
         'part of a round failed',
       );
+      return false;
     }
   }
 }

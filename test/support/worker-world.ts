@@ -13,7 +13,10 @@ import { flush, ManualClock } from './manual-clock.js';
 import { profile } from './profiles.js';
 import { SeededRandom } from './seeded-random.js';
 
+/** As often as the loop looks for end markers; a long wait goes in longer steps. */
 const STEP_MS = 200;
+const LONG_MS = 300_000;
+const LONG_STEP_MS = 1000;
 
 const isJobEvent = ({ stream }: RecordedEvent, event: RecordedEvent['event']): event is JobEvent =>
   stream.startsWith('job/') && !event.type.startsWith('task.');
@@ -61,19 +64,20 @@ export class WorkerWorld {
   }
 
   /** One round of the loop, and everything that it set off and that waits for no time. */
-  async round(): Promise<void> {
+  async round(stepMs = STEP_MS): Promise<void> {
     const { coordinator, worker } = this;
     if (coordinator.grants.length > 0 && coordinator.trouble === null) {
       await worker.acquire(new AbortController().signal);
     }
     await worker.round();
     for (let turn = 0; turn < 20; turn += 1) await flush();
-    await this.clock.advance(STEP_MS);
+    await this.clock.advance(stepMs);
   }
 
   async run(ms: number): Promise<void> {
     const endMs = this.clock.monotonicMs() + ms;
-    while (this.clock.monotonicMs() < endMs) await this.round();
+    const stepMs = ms > LONG_MS ? LONG_STEP_MS : STEP_MS;
+    while (this.clock.monotonicMs() < endMs) await this.round(stepMs);
   }
 
   /** Runs until `look` answers true; throws after `limitMs` of the manual clock. */
