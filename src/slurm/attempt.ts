@@ -2,6 +2,7 @@ import { readdir, readFile } from 'node:fs/promises';
 import type { AttemptEnd } from '../backend.js';
 import type { Token } from '../machines/vocabulary.js';
 import type { Clock } from '../runtime/clock.js';
+import { errnoOf, messageOf } from '../workdir/io-error.js';
 import { jobName } from './identity.js';
 
 /** After SIGKILL a process is gone within milliseconds, unless it hangs in the kernel. */
@@ -29,7 +30,7 @@ export async function endAttempt(token: Token, prefix: string, clock: Clock, pro
       left = await leftovers(argument, procDir);
       ownGroup = groupIn(await readFile(`${procDir}/self/stat`, 'latin1'));
     } catch (error) {
-      return { kind: 'alive', detail: `the processes of this host cannot be listed: ${String(error)}` };
+      return { kind: 'alive', detail: `the processes of this host cannot be listed: ${messageOf(error)}` };
     }
     if (left.length === 0) {
       const pids = [...ended].map(String).join(', ');
@@ -80,7 +81,7 @@ function kill({ pid, group }: Leftover, ownGroup: number): string | null {
     process.kill(group > 1 && group !== ownGroup ? -group : pid, 'SIGKILL');
     return null;
   } catch (error) {
-    if (error instanceof Error && 'code' in error && error.code === 'ESRCH') return null;
-    return String(error);
+    if (errnoOf(error) === 'ESRCH') return null;
+    return messageOf(error);
   }
 }

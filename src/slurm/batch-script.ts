@@ -35,7 +35,9 @@ export async function batchScript(request: SubmitRequest, host: Pick<Host, 'read
     unset: COMMAND_ONLY_VARIABLES,
     environment: request.profile.environment,
   });
-  return { kind: 'ok', text: ['#!/bin/sh', ...lines, '', body].join('\n') };
+  // The profile's lines are bytes, read as latin1; paths and values are text.
+  const bodyBytes = Buffer.from(body, 'utf8').toString('latin1');
+  return { kind: 'ok', text: ['#!/bin/sh', ...lines, '', bodyBytes].join('\n') };
 }
 
 /** Writes `run.sh`. Throws a file system error. A profile that is not fit gets none: the submission says why. */

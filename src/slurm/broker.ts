@@ -1,5 +1,6 @@
 import { execa } from 'execa';
 import type { Clock } from '../runtime/clock.js';
+import { errnoOf } from '../workdir/io-error.js';
 
 /** The commands that this backend runs; nothing else is ever started. */
 export const COMMANDS = ['sbatch', 'squeue', 'sacct', 'scancel', 'srun', 'scontrol'] as const;
@@ -70,13 +71,14 @@ class Collector {
   }
 }
 
-/** Ends a whole process group. A group that is gone already is fine. */
+/** Ends a whole process group. One that is gone is fine; one that has become somebody else's is not waited for long. */
 function killGroup(pid: number | undefined, signal: 'SIGTERM' | 'SIGKILL'): void {
   if (pid === undefined) return;
   try {
     process.kill(-pid, signal);
   } catch (error) {
-    if (!(error instanceof Error && 'code' in error && error.code === 'ESRCH')) throw error;
+    const errno = errnoOf(error);
+    if (errno !== 'ESRCH' && errno !== 'EPERM') throw error;
   }
 }
 

@@ -1,6 +1,7 @@
 import { readFile } from 'node:fs/promises';
 import { z } from 'zod';
 import { compileParametersCheck } from '../parameters.js';
+import { errnoOf, messageOf } from '../workdir/io-error.js';
 
 export type ParametersSchema =
   | { readonly kind: 'ok'; readonly schema: Readonly<Record<string, unknown>> }
@@ -15,21 +16,20 @@ export async function readParametersSchema(path: string): Promise<ParametersSche
   try {
     text = await readFile(path, 'utf8');
   } catch (error) {
-    const code = error instanceof Error && 'code' in error ? String(error.code) : String(error);
-    return invalid(code === 'ENOENT' ? 'is missing' : `cannot be read (${code})`);
+    return invalid(errnoOf(error) === 'ENOENT' ? 'is missing' : `cannot be read: ${messageOf(error)}`);
   }
   let value: unknown;
   try {
     value = JSON.parse(text);
   } catch (error) {
-    return invalid(`is not JSON: ${error instanceof Error ? error.message : String(error)}`);
+    return invalid(`is not JSON: ${messageOf(error)}`);
   }
   const schema = SchemaObject.safeParse(value);
   if (!schema.success) return invalid('is not an object');
   try {
     compileParametersCheck(schema.data);
   } catch (error) {
-    return invalid(`is not a JSON Schema: ${error instanceof Error ? error.message : String(error)}`);
+    return invalid(`is not a JSON Schema: ${messageOf(error)}`);
   }
   return { kind: 'ok', schema: schema.data };
 }

@@ -4,6 +4,7 @@ import { parse, TomlError } from 'smol-toml';
 import type { z } from 'zod';
 import type { Profile } from '../backend.js';
 import { SafeName } from '../machines/vocabulary.js';
+import { errnoOf, messageOf } from '../workdir/io-error.js';
 import { ClusterFile, knownKeys, type ProfileTable } from './cluster-schema.js';
 import { readParametersSchema } from './parameters-schema.js';
 import { nearestKey, TomlLines } from './toml-lines.js';
@@ -39,12 +40,11 @@ export async function loadClusterConfig(path: string): Promise<LoadedCluster> {
     }
     text = new TextDecoder('utf-8', { fatal: true }).decode(bytes);
   } catch (error) {
-    const code = error instanceof Error && 'code' in error ? error.code : undefined;
-    if (code === 'ENOENT') return { kind: 'missing', file };
+    if (errnoOf(error) === 'ENOENT') return { kind: 'missing', file };
     return {
       kind: 'invalid',
       file,
-      problems: [`${file}: cannot be read: ${error instanceof Error ? error.message : String(error)}`],
+      problems: [`${file}: cannot be read: ${messageOf(error)}`],
     };
   }
   let values;

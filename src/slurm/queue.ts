@@ -130,7 +130,7 @@ export class QueueReader {
         const tokens = [...tokensOf(known.meaning), ...this.#tokens.within(text)];
         const oddity = `two queue rows with the id ${String(id)}`;
         this.#replace(id, known, { text: '', meaning: { kind: 'garbled', tokens, oddity }, seenIn: answer });
-        if (!this.#twice.has(id)) oddities.push(oddity);
+        if (!this.#twice.has(id) && !twice.has(id)) oddities.push(oddity);
         twice.add(id);
         continue;
       }

@@ -3,6 +3,7 @@ import { constants } from 'node:fs';
 import { open, stat } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import type { Profile } from '../backend.js';
+import { errnoOf, messageOf } from '../workdir/io-error.js';
 import { readDirectives } from './directives.js';
 
 /**
@@ -46,7 +47,7 @@ async function problemOf({ scriptPath, sha256 }: Pick<Profile, 'scriptPath' | 's
 }
 
 function openProblem(error: unknown): string {
-  const code = error instanceof Error && 'code' in error ? String(error.code) : String(error);
+  const code = errnoOf(error) ?? messageOf(error);
   if (code === 'ENOENT' || code === 'ENOTDIR') return 'is missing';
   if (code === 'EACCES' || code === 'EPERM') return 'is not readable';
   return `cannot be opened (${code})`;
