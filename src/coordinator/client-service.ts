@@ -46,6 +46,12 @@ export interface WatchQuery {
   readonly after: number | null;
 }
 
+/** `from`: where it starts; whoever loses it before the first change can resume there. */
+export interface Watch {
+  readonly from: number;
+  readonly changes: AsyncGenerator<TaskChange, void>;
+}
+
 /** What people and their programs ask of the coordinator. */
 export class ClientService {
   readonly #core: Core;
@@ -171,18 +177,15 @@ export class ClientService {
    * Changes in the order of the log, until the signal aborts. A single task starts at its beginning, all tasks start
    * now, unless `after` says otherwise.
    */
-  async watch(
-    principal: Principal,
-    { taskId, after }: WatchQuery,
-    signal: AbortSignal,
-  ): Promise<Answer<AsyncGenerator<TaskChange, void>>> {
+  async watch(principal: Principal, { taskId, after }: WatchQuery, signal: AbortSignal): Promise<Answer<Watch>> {
     if (taskId !== null) {
       const found = await this.#find(principal, taskId);
       if (!found.ok) return found;
-      if (isTaskOver(found.value)) return answer(this.#past(taskId, after ?? 0));
+      if (isTaskOver(found.value)) return answer({ from: after ?? 0, changes: this.#past(taskId, after ?? 0) });
     }
-    const start = after ?? (taskId === null ? this.#core.feed.head : 0);
-    return answer(this.#core.feed.follow({ taskId, after: start, visible: (by) => maySee(principal, by) }, signal));
+    const from = after ?? (taskId === null ? this.#core.feed.head : 0);
+    const query = { taskId, after: from, visible: (by: string) => maySee(principal, by) };
+    return answer({ from, changes: this.#core.feed.follow(query, signal) });
   }
 
   /** A task that is over has no more changes to wait for. */

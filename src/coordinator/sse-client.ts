@@ -12,6 +12,9 @@ const RETRY_MS = 500;
 const RETRY_MAX_MS = 10_000;
 const EVENT_MAX_CHARS = 1024 * 1024;
 
+/** The position where the stream starts, or a change. */
+const WatchData = z.union([TaskChange, z.strictObject({ position: z.number().int() })]);
+
 /** `interrupted`: the connection is gone, it is being made again; nothing will be missing. `refused` is the last one. */
 export type WatchItem =
   | { readonly kind: 'change'; readonly change: TaskChange }
@@ -63,11 +66,11 @@ export async function* followChanges(
       } else {
         try {
           for await (const data of eventData(watched(opened.response, clock, stop))) {
-            const change = TaskChange.parse(JSON.parse(data));
+            const change = WatchData.parse(JSON.parse(data));
             failures = 0;
             if (position !== null && change.position <= position) continue;
             position = change.position;
-            yield { kind: 'change', change };
+            if ('event' in change) yield { kind: 'change', change };
           }
           failures += 1;
           if (!isAborted(signal)) yield { kind: 'interrupted', detail: 'the stream ended' };

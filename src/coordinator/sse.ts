@@ -10,6 +10,7 @@ import type { TaskChange } from './api.js';
 import type { Credentials } from './credentials.js';
 import { principalOf, READERS } from './http-auth.js';
 import { sendProblem } from './http-errors.js';
+import type { Watch } from './client-service.js';
 import type { Coordinator } from './service.js';
 
 /** Comments that keep proxies from closing a quiet stream. */
@@ -29,7 +30,10 @@ export interface SseDeps {
   readonly log: Log;
 }
 
-/** Watching, as server-sent events: `id` is the position to resume from, `data` one TaskChange as JSON. */
+/**
+ * Watching, as server-sent events: `id` is the position to resume from, `data` one TaskChange as JSON. The first event,
+ * `start`, has the position alone.
+ */
 export class SseRoutes {
   readonly #deps: SseDeps;
   readonly #open = new Set<AbortController>();
@@ -113,7 +117,7 @@ export class SseRoutes {
 
   async #stream(
     raw: ServerResponse,
-    changes: AsyncGenerator<TaskChange, void>,
+    { from, changes }: Watch,
     endsWithTask: boolean,
     watcher: AbortController,
   ): Promise<void> {
@@ -125,7 +129,7 @@ export class SseRoutes {
       watcher.abort(); // the client went away while it was written to: there is nobody to tell
     });
     raw.writeHead(200, { 'content-type': 'text/event-stream', 'cache-control': 'no-store', 'x-accel-buffering': 'no' });
-    raw.write('retry: 2000\n\n');
+    raw.write(`retry: 2000\n\nid: ${String(from)}\nevent: start\ndata: ${JSON.stringify({ position: from })}\n\n`);
     const keptAlive = this.#keepAlive(raw, watcher);
     try {
       for await (const change of changes) {

@@ -1,13 +1,14 @@
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import type { FastifyInstance } from 'fastify';
-import { ROLES, type Role } from '../../src/coordinator/api.js';
+import { z } from 'zod';
+import { ErrorBody, NewCredential, ROLES, SubmitAnswer, type Role } from '../../src/coordinator/api.js';
 import { MemoryCredentials } from '../../src/coordinator/credential-store.js';
 import { Credentials } from '../../src/coordinator/credentials.js';
 import { createHttp } from '../../src/coordinator/http.js';
 import { StoreError } from '../../src/events/store.js';
 import { epoch, jobId, taskId } from '../support/ids.js';
 import { Harness, hello } from './harness.js';
-import { hangUp, httpCall, type Call } from './http-call.js';
+import { hangUp, httpCall, type Call, type Reply } from './http-call.js';
 
 interface Site {
   readonly h: Harness;
@@ -86,9 +87,10 @@ const ROUTES: readonly (readonly [Required<Pick<Call, 'method' | 'url'>> & Call,
   [{ method: 'POST', url: '/v1/credentials/nobody/revoke' }, ['admin']],
 ];
 
-interface ErrorShape {
-  readonly error: { readonly code: string; readonly message: string; readonly hint: string };
-}
+const OpenApi = z.looseObject({ openapi: z.string(), paths: z.record(z.string(), z.unknown()) });
+
+/** What went wrong, or an error if the answer has not the shape of every refusal. */
+const errorOf = (reply: Reply) => ErrorBody.parse(reply.json()).error;
 
 describe('who may call what', () => {
   let s: Site;
@@ -132,11 +134,11 @@ describe('who may call what', () => {
       for (const header of wrong) {
         const answer = await call(route, header);
         expect([header, answer.statusCode]).toEqual([header, 401]);
-        expect(answer.json<ErrorShape>().error.code).toBe('unauthenticated');
+        expect(errorOf(answer).code).toBe('unauthenticated');
         expect(answer.headers['www-authenticate']).toBe('Bearer');
       }
       const gone = await call(route, s.revoked);
-      expect([gone.statusCode, gone.json<ErrorShape>().error.code]).toEqual([401, 'credential_revoked']);
+      expect([gone.statusCode, errorOf(gone).code]).toEqual([401, 'credential_revoked']);
       for (const role of ROLES) {
         const { statusCode } = await call(route, s.bearer[role]);
         if (roles.includes(role)) expect([role, statusCode === 401 || statusCode === 403]).toEqual([role, false]);
@@ -153,7 +155,7 @@ describe('who may call what', () => {
   test('a path that does not exist is told only to somebody with a credential', async () => {
     expect((await call({ method: 'GET', url: '/v1/nothing' })).statusCode).toBe(401);
     const answer = await call({ method: 'GET', url: '/v1/nothing' }, s.bearer.worker);
-    expect([answer.statusCode, answer.json<ErrorShape>().error.code]).toEqual([404, 'not_found']);
+    expect([answer.statusCode, errorOf(answer).code]).toEqual([404, 'not_found']);
   });
 });
 
@@ -174,11 +176,11 @@ describe('the wire', () => {
     const body = { kind: 'training', payload: { profile: 'smoke', parameters: { message: 'hello' } } };
     const key = { 'idempotency-key': 'mine-1' };
     const first = await post('/v1/tasks', body, 'submitter', key);
-    const { taskId: id } = first.json<{ taskId: string }>();
+    const { taskId: id } = SubmitAnswer.parse(first.json());
     expect([first.statusCode, first.json()]).toEqual([201, { taskId: id, created: true, waiting: null }]);
     const again = await post('/v1/tasks', body, 'submitter', key);
     expect([again.statusCode, again.json()]).toEqual([200, { taskId: id, created: false, waiting: null }]);
-    expect((await get(`/v1/tasks/${id}/result`)).json<ErrorShape>().error.code).toBe('not_completed');
+    expect(errorOf(await get(`/v1/tasks/${id}/result`)).code).toBe('not_completed');
     expect((await post('/v1/worker/acquire', { count: 1, waitMs: 0 }, 'worker')).json()).toEqual({
       grants: [{ taskId: id, epoch: 1, kind: 'training', payload: body.payload, ttlMs: 900_000, openJobs: [] }],
     });
@@ -202,9 +204,8 @@ describe('the wire', () => {
   });
 
   test('nothing about a scheduler, a site or a token is in the answers, and in the API description', async () => {
-    const { taskId: id } = (await post('/v1/tasks', { kind: 'training', payload: { profile: 'smoke' } })).json<{
-      taskId: string;
-    }>();
+    const sent = await post('/v1/tasks', { kind: 'training', payload: { profile: 'smoke' } });
+    const { taskId: id } = SubmitAnswer.parse(sent.json());
     await post('/v1/worker/acquire', { count: 9, waitMs: 0 }, 'worker');
     const opened = { type: 'opened', taskId: id, epoch: 1, jobId: jobId(5), token: '7'.repeat(26) };
     await post('/v1/worker/report', { items: [opened] }, 'worker');
@@ -236,7 +237,7 @@ describe('the wire', () => {
       payload,
       headers: { authorization: s.bearer.submitter, 'content-type': type },
     });
-    const { error } = answer.json<ErrorShape>();
+    const error = errorOf(answer);
     expect([answer.statusCode, error.code]).toEqual([status === 415 ? 400 : status, code]);
     expect([error.message, error.hint].every((text) => text.length > 0)).toBe(true);
   });
@@ -254,7 +255,7 @@ describe('the wire', () => {
   ])('%s in the URL is refused with a clear error', async (_what, url, status) => {
     const answer = await get(url);
     expect(answer.statusCode).toBe(status);
-    expect(answer.json<ErrorShape>().error.message).not.toBe('');
+    expect(errorOf(answer).message).not.toBe('');
   });
 
   test('an idempotency key with blanks or control characters is refused', async () => {
@@ -270,13 +271,13 @@ describe('the wire', () => {
     };
     const answer = await post('/v1/tasks', { kind: 'x', payload: 1 });
     s.h.fault = () => undefined;
-    expect([answer.statusCode, answer.json<ErrorShape>().error.code]).toEqual([503, 'storage_failed']);
+    expect([answer.statusCode, errorOf(answer).code]).toEqual([503, 'storage_failed']);
     expect(answer.body).not.toContain('/secret');
     expect(s.h.logged.some(({ message }) => message === 'the storage refused')).toBe(true);
   });
 
   test('the API description names every schema that it refers to', async () => {
-    const document = (await get('/v1/openapi.json')).json<{ openapi: string; paths: object }>();
+    const document = OpenApi.parse((await get('/v1/openapi.json')).json());
     expect(document.openapi).toBe('3.1.0');
     expect(Object.keys(document.paths)).toContain('/v1/tasks/{taskId}/result');
     const text = JSON.stringify(document);
@@ -286,7 +287,7 @@ describe('the wire', () => {
 
   test('a credential is told once, listed without secret or hash, and revoked for good; the last admin stays', async () => {
     const created = await post('/v1/credentials', { role: 'viewer', name: 'auditor' }, 'admin');
-    const { id, secret } = created.json<{ id: string; secret: string }>();
+    const { id, secret } = NewCredential.parse(created.json());
     expect(created.statusCode).toBe(201);
     expect(Buffer.from(secret, 'base64url')).toHaveLength(32);
     const list = await get('/v1/credentials', 'admin');
@@ -296,13 +297,9 @@ describe('the wire', () => {
     expect((await httpCall(s.port, { url: '/v1/tasks', headers: bearer })).statusCode).toBe(200);
     for (let n = 0; n < 2; n += 1)
       expect((await post(`/v1/credentials/${id}/revoke`, {}, 'admin')).statusCode).toBe(200);
-    expect((await httpCall(s.port, { url: '/v1/tasks', headers: bearer })).json<ErrorShape>().error.code).toBe(
-      'credential_revoked',
-    );
+    expect(errorOf(await httpCall(s.port, { url: '/v1/tasks', headers: bearer })).code).toBe('credential_revoked');
     const root = s.credentials.list().find(({ name }) => name === 'root')?.id ?? '';
-    expect((await post(`/v1/credentials/${root}/revoke`, {}, 'admin')).json<ErrorShape>().error.code).toBe(
-      'last_admin',
-    );
+    expect(errorOf(await post(`/v1/credentials/${root}/revoke`, {}, 'admin')).code).toBe('last_admin');
     expect((await get('/v1/credentials', 'admin')).statusCode).toBe(200);
   });
 });

@@ -548,7 +548,7 @@ describe('lists, watches, output', () => {
     await h.lease();
     const over = new AbortController();
     const read = async (after: number | null, count: number) => {
-      const changes = value(await h.coordinator.client.watch(ALICE, { taskId, after }, over.signal));
+      const { changes } = value(await h.coordinator.client.watch(ALICE, { taskId, after }, over.signal));
       const found: string[] = [];
       for await (const change of changes) {
         found.push(`${String(change.position)} ${change.event} ${change.phase}`);
@@ -569,7 +569,7 @@ describe('lists, watches, output', () => {
   test('a watch of everything that falls behind what is kept in memory reads the log, and misses nothing', async () => {
     const h = await Harness.start({ changesKept: 3 });
     const over = new AbortController();
-    const changes = value(await h.coordinator.client.watch(ADMIN, { taskId: null, after: 0 }, over.signal));
+    const { changes } = value(await h.coordinator.client.watch(ADMIN, { taskId: null, after: 0 }, over.signal));
     const first = await h.submit();
     expect((await changes.next()).value).toMatchObject({ position: 1, taskId: first });
     await h.greet();
