@@ -65,7 +65,7 @@ export class Poller {
   }
 
   /**
-   * Tells whether the last poll saw another job of ours under a handle's id (INV-13): ids wrap and are used again.
+   * Tells whether the last poll saw another job, ours or not, under a handle's id (INV-13): ids wrap and are used again.
    * What the job on record is called is learned from the polls before.
    */
   reuseCheck(homeCluster: string | null): (handle: Handle) => boolean {
@@ -81,7 +81,10 @@ export class Poller {
       if (handle !== null) watched.set(key(handle.id, clusterOf(handle, homeCluster)), token);
     }
     return (handle) => {
-      const place = key(handle.id, clusterOf(handle, homeCluster));
+      const cluster = clusterOf(handle, homeCluster);
+      const view = this.#views.find((one) => one.cluster === cluster);
+      if (view?.kind === 'answered' && view.snapshot.isForeign(handle.id)) return true;
+      const place = key(handle.id, cluster);
       const expected = watched.get(place);
       const seen = tokens.get(place);
       return seen !== undefined && expected !== undefined && seen !== expected;

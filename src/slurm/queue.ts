@@ -53,6 +53,8 @@ export interface QueueSnapshot {
   readonly garbled: ReadonlySet<string>;
   /** Each odd thing once, when it turns up. */
   readonly oddities: readonly string[];
+  /** Whether this id, or an array or several parts under it, belongs to a job that is none of ours (INV-13). */
+  readonly isForeign: (id: string) => boolean;
 }
 
 type Meaning =
@@ -141,7 +143,12 @@ export class QueueReader {
     }
     this.#twice = twice;
     if (lines !== this.#byId.size + this.#others.size) this.#forget(answer);
-    return { byToken: this.#byToken, garbled: this.#garbledTokens(), oddities };
+    return {
+      byToken: this.#byToken,
+      garbled: this.#garbledTokens(),
+      oddities,
+      isForeign: (id) => this.#isForeign(id),
+    };
   }
 
   #replace(id: number | null, before: Line | undefined, line: Line): void {
@@ -177,6 +184,12 @@ export class QueueReader {
       this.#others.delete(key);
       this.#drop(line);
     }
+  }
+
+  #isForeign(id: string): boolean {
+    if (this.#byId.get(Number(id))?.meaning.kind === 'foreign') return true;
+    for (const text of this.#others.keys()) if (text.startsWith(`${id}_`) || text.startsWith(`${id}+`)) return true;
+    return false;
   }
 
   #garbledTokens(): ReadonlySet<string> {

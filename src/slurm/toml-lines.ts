@@ -57,7 +57,9 @@ export function nearestKey(key: string, known: readonly string[]): string | null
   let best: string | null = null;
   let bestDistance = Math.max(2, Math.floor(key.length / 3)) + 1;
   for (const candidate of known) {
-    const distance = editDistance(key.toLowerCase(), candidate);
+    const typed = key.toLowerCase();
+    const begun = typed.length > 2 && (candidate.startsWith(typed) || typed.startsWith(candidate));
+    const distance = begun ? 1 : editDistance(typed, candidate);
     if (distance < bestDistance) {
       best = candidate;
       bestDistance = distance;
