@@ -1,5 +1,4 @@
-import { closeSync, existsSync, openSync, statSync } from 'node:fs';
-import { pathToFileURL } from 'node:url';
+import { closeSync, existsSync, openSync, readFileSync, statSync } from 'node:fs';
 import BetterSqlite, { type Database } from 'better-sqlite3';
 import { asStoreError, storeError } from './sqlite-faults.js';
 
@@ -82,7 +81,7 @@ export function openForReading(path: string): Database {
 
 /**
  * A reader of a WAL file takes part in its locks, for which it needs to write beside it. On a read-only file system,
- * where nobody can be writing, a log that was closed cleanly is read without them.
+ * where nobody can be writing, a log that was closed cleanly is read into memory as it is.
  */
 function openReadOnly(path: string): Database {
   const db = new BetterSqlite(path, { readonly: true, timeout: BUSY_MS });
@@ -94,8 +93,13 @@ function openReadOnly(path: string): Database {
     const { fault } = asStoreError(cause, path, 'read');
     const wal = statSync(`${path}-wal`, { throwIfNoEntry: false });
     if (fault !== 'readOnly' || (wal !== undefined && wal.size > 0)) throw cause;
-    return new BetterSqlite(`${pathToFileURL(path).href}?immutable=1`, { readonly: true });
+    return new BetterSqlite(withoutWal(readFileSync(path)), { readonly: true });
   }
+}
+
+/** The same file in the older journal mode: bytes 18 and 19 of its header (sqlite.org/fileformat2.html, 1.3.3). */
+function withoutWal(image: Buffer): Buffer {
+  return image.fill(1, 18, 20);
 }
 
 /** Returns how many schema steps the file has seen. Throws `StoreError` if it is none of ours, or of a newer release. */

@@ -12,6 +12,9 @@ const HOLDER_FILE = 'writer.json';
 const Holder = z.object({ pid: z.int(), host: z.string(), writer: z.string(), sinceMs: z.int() });
 type Holder = z.infer<typeof Holder>;
 
+/** A lock nobody refers to any more would be closed by the garbage collector, and let a second writer in. */
+const HELD = new Set<Database>();
+
 /** Held until `release` or the end of the process, however it ends: the kernel lets go of it. */
 export interface WriterLock {
   release(): void;
@@ -28,21 +31,27 @@ export function takeWriterLock(directory: string, writer: string, nowMs: number)
   const path = join(directory, LOCK_FILE);
   const holderPath = join(directory, HOLDER_FILE);
   const lock = hold(path, directory, holderPath);
+  HELD.add(lock);
   try {
     const holder: Holder = { pid: process.pid, host: hostname(), writer, sinceMs: nowMs };
     writeFileSync(`${holderPath}.new`, `${JSON.stringify(holder)}\n`, { mode: 0o600 });
     renameSync(`${holderPath}.new`, holderPath);
   } catch (cause) {
-    lock.close();
+    letGo(lock);
     throw asStoreError(cause, holderPath, 'write');
   }
   return {
     release: () => {
       if (!lock.open) return;
       rmSync(holderPath, { force: true });
-      lock.close();
+      letGo(lock);
     },
   };
+}
+
+function letGo(lock: Database): void {
+  HELD.delete(lock);
+  lock.close();
 }
 
 function hold(path: string, directory: string, holderPath: string): Database {
@@ -50,6 +59,7 @@ function hold(path: string, directory: string, holderPath: string): Database {
   try {
     createPrivate(path);
     lock = new BetterSqlite(path, { timeout: 0 });
+    lock.pragma('journal_mode = MEMORY'); // or there is a journal beside it
     lock.exec('BEGIN EXCLUSIVE');
     return lock;
   } catch (cause) {

@@ -3,6 +3,7 @@ import { once } from 'node:events';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
+import { afterAll } from '@jest/globals';
 import { compiled } from './compiled.js';
 
 /** A process of its own that works on a log; each line it prints is one JSON value. */
@@ -23,19 +24,27 @@ const open = (path, more = {}) =>
 const told = (error) => ({ name: error.name, fault: error.fault, message: error.message });
 `;
 
+const started: ChildProcess[] = [];
+
+afterAll(() => {
+  for (const child of started.splice(0)) child.kill('SIGKILL');
+});
+
 let library: string | undefined;
 let scripts = 0;
 
 /**
- * Runs a module in a process of its own, with `open(path, more)`, `say(value)`, `told(error)` and `args`. `shell` is the
+ * Runs a module in a process of its own, with `open(path, more)`, `say(value)`, `told(error)`, `args` and `gc()`. `shell` is the
  * beginning of its command line: limits, mounts.
  */
 export function logChild(script: string, args: readonly string[], shell: readonly string[] = []): LogChild {
   library ??= compiled('events', 'machines', 'runtime');
   const file = join(library, `child-${(scripts += 1)}.js`);
   writeFileSync(file, PROLOGUE + script);
-  const argv = [...shell, process.execPath, file, ...args];
-  const child = spawn(argv[0] ?? '', argv.slice(1), { stdio: ['pipe', 'pipe', 'inherit'] });
+  const argv = [...shell, process.execPath, '--expose-gc', file, ...args];
+  const env = { ...process.env, FIRST: args[0] };
+  const child = spawn(argv[0] ?? '', argv.slice(1), { stdio: ['pipe', 'pipe', 'inherit'], env });
+  started.push(child);
   const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
   return {
     process: child,
@@ -48,7 +57,7 @@ export function logChild(script: string, args: readonly string[], shell: readonl
   };
 }
 
-/** The beginning of a command line that runs the rest after these shell commands. */
+/** The beginning of a command line that runs the rest after these shell commands; in them, `$FIRST` is `args[0]`. */
 export const after = (commands: string): readonly string[] => ['sh', '-ec', `${commands}\nexec "$@"`, 'sh'];
 
 /** The same with mounts of its own, which vanish with it; null where the system does not allow that. */
