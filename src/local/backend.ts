@@ -79,6 +79,7 @@ class LocalBackend implements Backend {
 
   readonly #context: LocalContext;
   readonly #observer: Observer;
+  readonly #submitting = new Set<Token>();
   readonly #calls = { selfTest: 0, step: 0 };
   #prunedAtMs = Number.NEGATIVE_INFINITY;
 
@@ -101,6 +102,15 @@ class LocalBackend implements Backend {
   }
 
   async submit(request: SubmitRequest): Promise<SubmitReply> {
+    this.#submitting.add(request.token);
+    try {
+      return await this.#submit(request);
+    } finally {
+      this.#submitting.delete(request.token);
+    }
+  }
+
+  async #submit(request: SubmitRequest): Promise<SubmitReply> {
     const { registry, clock } = this.#context;
     const { jobId, token, directory, profile } = request;
     if (profile.nodes !== null && profile.nodes > 1) {
@@ -156,9 +166,13 @@ class LocalBackend implements Backend {
     }
   }
 
-  /** A submission is a file, written or not by the time that `submit` answers: no process can still send it. */
+  /** A submission is one file, written by this process: once `submit` has answered, nothing can still send it. */
   endAttempt(token: Token): Promise<AttemptEnd> {
-    return Promise.resolve({ kind: 'ended', how: `nothing sends the submission of ${token} any more` });
+    return Promise.resolve(
+      this.#submitting.has(token)
+        ? { kind: 'alive', detail: `the submission of ${token} is being written` }
+        : { kind: 'ended', how: `nothing writes the submission of ${token} any more` },
+    );
   }
 
   async observe(items: readonly WatchItem[]): Promise<Observations> {

@@ -1,4 +1,4 @@
-import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
+import { afterEach, beforeEach, describe, expect, jest, test } from '@jest/globals';
 import { existsSync, readFileSync, readdirSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Backend, JobAnswer, Profile, SeenAnswer, SubmitRequest, WatchItem } from '../../src/backend.js';
@@ -7,6 +7,9 @@ import { collectResult } from '../../src/workdir/collect.js';
 import { jobFiles, prepareDirectory, removeDirectory, type JobFiles } from '../../src/workdir/directory.js';
 import { jobIdOf, nextToken } from '../support/job-directory.js';
 import { eventually } from '../support/wait.js';
+
+// Real processes on a busy machine: the bound is for a hang, not for speed.
+jest.setTimeout(60_000);
 
 /** One backend in its own runs directory. */
 export interface BackendHarness {

@@ -1,4 +1,4 @@
-import { describe, expect, test } from '@jest/globals';
+import { describe, expect, jest, test } from '@jest/globals';
 import { spawnSync } from 'node:child_process';
 import { existsSync, readFileSync, readdirSync, statSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
@@ -6,6 +6,9 @@ import { readDirectives } from '../../src/slurm/directives.js';
 import { loadClusterConfig } from '../../src/slurm/profiles.js';
 import { z } from 'zod';
 import { freshDirectory } from '../support/job-directory.js';
+
+// Real processes on a busy machine: the bound is for a hang, not for speed.
+jest.setTimeout(60_000);
 
 const EXAMPLES = resolve('examples');
 

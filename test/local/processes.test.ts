@@ -1,4 +1,4 @@
-import { afterEach, beforeEach, expect, test } from '@jest/globals';
+import { afterEach, beforeEach, expect, jest, test } from '@jest/globals';
 import { existsSync, readdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { hostname } from 'node:os';
 import { join } from 'node:path';
@@ -16,6 +16,9 @@ import {
 } from '../support/local-jobs.js';
 import { ManualClock } from '../support/manual-clock.js';
 import { eventually } from '../support/wait.js';
+
+// Real processes on a busy machine: the bound is for a hang, not for speed.
+jest.setTimeout(60_000);
 
 const WAITS_FOR_GO = '#!/bin/sh\n: >started\nwhile [ ! -e go ]; do sleep 0.02; done\n';
 const IGNORES_TERM = '#!/bin/sh\ntrap "" TERM\n: >started\nwhile :; do date +%s%N >>beat; sleep 0.02; done\n';
@@ -90,6 +93,16 @@ test('INV-8: two workers that submit one token at once get one handle, and the w
   expect(await briefly(backend, job.item)).toBe('Completed');
   expect(readFileSync(inside(job, 'work'), 'utf8')).toBe('work\n');
   await other.close();
+});
+
+test('INV-8: an attempt has not ended while its submission is still being written', async () => {
+  const job = await prepareLocal(backend, runsDir, '#!/bin/sh\n');
+  const { token } = job.request;
+  const submission = backend.submit(job.request);
+  expect(await backend.endAttempt(token)).toMatchObject({ kind: 'alive' });
+  expect(await submission).toMatchObject({ kind: 'accepted' });
+  expect(await backend.endAttempt(token)).toMatchObject({ kind: 'ended' });
+  await untilBriefly(backend, job.item, 'Completed');
 });
 
 test('INV-8: a token that another job has is refused', async () => {

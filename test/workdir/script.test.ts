@@ -1,4 +1,4 @@
-import { describe, expect, test } from '@jest/globals';
+import { describe, expect, jest, test } from '@jest/globals';
 import { spawn, type ChildProcess } from 'node:child_process';
 import { existsSync, mkdirSync, readFileSync, readdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -14,6 +14,9 @@ import {
 import type { Token } from '../../src/machines/vocabulary.js';
 import { freshRunsDirectory, preparedJob } from '../support/job-directory.js';
 import { eventually } from '../support/wait.js';
+
+// Real processes on a busy machine: the bound is for a hang, not for speed.
+jest.setTimeout(60_000);
 
 const SHELLS = [
   ['dash', ['dash']],
