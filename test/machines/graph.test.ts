@@ -1,5 +1,6 @@
 import { describe, expect, test } from '@jest/globals';
 import { getShortestPaths } from 'xstate/graph';
+import { createFold } from '../../src/machines/fold.js';
 import { jobMachine, type JobSnapshot } from '../../src/machines/job.js';
 import type { JobEvent, MachineEvent } from '../../src/machines/job-events.js';
 import { taskMachine, type TaskSnapshot } from '../../src/machines/task.js';
@@ -61,6 +62,13 @@ describe('the job machine as a graph', () => {
       for (const event of JOB_EVENTS.filter(({ type }) => type !== 'backend.unreachable')) {
         expect(transitionsTaken(snapshot, event)).toEqual([]);
       }
+    }
+  });
+
+  test('INV-10 an unreachable backend is the identity: the very same snapshot, wherever the job is', () => {
+    const fold = createFold(jobMachine, input);
+    for (const snapshot of snapshots.filter(({ status }) => status === 'active')) {
+      expect(fold.next(snapshot, { type: 'backend.unreachable' })).toBe(snapshot);
     }
   });
 
