@@ -110,7 +110,7 @@ describe('a job directory', () => {
 
   test('is not made for a script that is missing, unfit or not the reviewed one', async () => {
     const home = freshDirectory();
-    execFileSync('mkfifo', [join(home, 'fifo')]);
+    execFileSync('/usr/bin/mkfifo', [join(home, 'fifo')]);
     for (const [scriptPath, sha256, why] of [
       [join(home, 'missing.sh'), null, 'is missing'],
       [home, null, 'is not a regular file'],
@@ -246,7 +246,7 @@ describe('a result', () => {
       detail: expect.stringContaining('symbolic link'),
     });
     const fifo = await prepared();
-    execFileSync('mkfifo', [fifo.result]);
+    execFileSync('/usr/bin/mkfifo', [fifo.result]);
     expect(await collectResult(fifo, 1000)).toMatchObject({
       kind: 'invalid',
       detail: expect.stringContaining('regular file'),
