@@ -368,13 +368,16 @@ describe('a cancel', () => {
     });
   });
 
-  test('an id that belongs to another job of ours by now is not cancelled (INV-13)', async () => {
+  test.each([
+    ['another job of ours', '7', 'oc-01000000000000000000000002'],
+    ['a job that has nothing to do with us', '7', 'train-model'],
+    ["somebody's job array", '7_[1-4]', 'sweep'],
+  ])('an id that belongs to %s by now is not cancelled (INV-13)', async (_owner, id, other) => {
     const us = '\u001f';
-    const other = 'oc-01000000000000000000000002';
     const { slurm, calls } = backend((call) =>
       exited(
         call.command === 'squeue'
-          ? `${['7', 'RUNNING', String(NOW_MS / 1000), 'N/A', 'n1', 'None', other, other].join(us)}\n`
+          ? `${[id, 'RUNNING', String(NOW_MS / 1000), 'N/A', 'n1', 'None', other, other].join(us)}\n`
           : '',
       ),
     );
