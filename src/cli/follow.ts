@@ -6,7 +6,7 @@ import { CliError } from './errors.js';
 import { EXIT } from './exit-codes.js';
 import type { Io } from './io.js';
 import { note, printValue, toJson } from './output.js';
-import { isOver, whereText } from './task-text.js';
+import { endText, isOver, whereText, type TaskEnd } from './task-text.js';
 
 /** The changes of a watch. Says on stderr when the connection is gone and when it is back; nothing is missed. */
 export async function* changesOf(io: Io, items: AsyncIterable<WatchItem>): AsyncGenerator<TaskChange, void> {
@@ -43,18 +43,8 @@ export async function waitForEnd(io: Io, client: CoordinatorClient, taskId: Task
  * Prints the result of a task that is over: the JSON value itself, or with `json` an object around it. Throws a
  * `CliError` (no result) if it ended without one.
  */
-export async function finish(
-  io: Io,
-  client: CoordinatorClient,
-  {
-    taskId,
-    phase,
-    reason,
-    detail,
-    job,
-  }: Pick<TaskChange, 'taskId' | 'phase' | 'reason' | 'detail'> & { readonly job: { readonly detail: string } | null },
-  json: boolean,
-): Promise<void> {
+export async function finish(io: Io, client: CoordinatorClient, end: TaskEnd, json: boolean): Promise<void> {
+  const { taskId, phase, reason, detail } = end;
   if (phase === 'Completed') {
     const { result, warnings } = valueOf(await client.result(taskId));
     for (const warning of warnings) await note(io, `warning: ${warning}`);
@@ -63,7 +53,6 @@ export async function finish(
     return;
   }
   if (json) await io.stdout.write(`${toJson({ taskId, phase, reason, detail, result: null, warnings: [] })}\n`);
-  const why = [reason ?? '', detail === '' ? (job?.detail ?? '') : detail].filter((part) => part !== '').join(': ');
   const hint = `open-compute logs ${taskId} shows its output, open-compute status ${taskId} its history`;
-  throw new CliError(EXIT.noResult, `${taskId} ended without a result: ${phase}${why === '' ? '' : `, ${why}`}`, hint);
+  throw new CliError(EXIT.noResult, `${taskId} ended without a result: ${endText(end)}`, hint);
 }

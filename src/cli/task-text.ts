@@ -49,9 +49,18 @@ export function historyTable(changes: readonly TaskChange[]): string {
   return toTable(['TIME', 'EVENT', 'PHASE', 'REASON', 'JOB', 'JOB REASON', 'WORKER', 'DETAIL'], rows);
 }
 
+/** What an event says that no phase shows. */
+const WISHES: Readonly<Record<string, string>> = {
+  'task.cancelRequested': 'asked to end',
+  'task.abandonRequested': 'abandoned',
+  'task.leaseExpired': 'its lease ran out',
+  'task.released': 'given back',
+};
+
 /** `Leased  job Running  on hpc-gateway`: where a task is, in one line. */
-export function whereText({ phase, reason, job, worker, detail }: TaskChange): string {
+export function whereText({ event, phase, reason, job, worker, detail }: TaskChange): string {
   const parts = [
+    WISHES[event] ?? '',
     reason === null ? phase : `${phase} (${reason})`,
     // Of a task that is over the job has ended, whether its worker said so in between or not.
     job === null || isOver(phase) ? '' : `job ${job.phase}${job.reason === null ? '' : ` (${job.reason})`}`,
@@ -60,6 +69,16 @@ export function whereText({ phase, reason, job, worker, detail }: TaskChange): s
   ];
   return printableLine(parts.filter((part) => part !== '').join('  '));
 }
+
+/** How a task without a result ended: `Failed, EXIT_NONZERO: ended with status 3`. */
+export function endText({ phase, reason, job, detail }: TaskEnd): string {
+  const why = [reason ?? '', detail === '' ? (job?.detail ?? '') : detail].filter((part) => part !== '').join(': ');
+  return why === '' ? phase : `${phase}, ${why}`;
+}
+
+export type TaskEnd = Pick<TaskChange, 'taskId' | 'phase' | 'reason' | 'detail'> & {
+  readonly job: { readonly detail: string } | null;
+};
 
 /** `16:13:22 task_… Leased  job Running …`: one change, in one line. */
 export const changeLine = (change: TaskChange, withTask: boolean): string =>

@@ -6,7 +6,7 @@ import { changesOf } from '../follow.js';
 import type { Io } from '../io.js';
 import { credentialsOption, jsonOption, type ClientOptions } from '../options.js';
 import { toJson } from '../output.js';
-import { changeLine, isOver } from '../task-text.js';
+import { changeLine, endText, isOver } from '../task-text.js';
 
 export function define(command: Command, io: Io): void {
   command
@@ -32,7 +32,7 @@ async function watch(io: Io, text: string | undefined, { credentials, json }: Cl
       await io.stdout.write(json === true ? `${toJson(change)}\n` : `${changeLine(change, taskId === null)}\n`);
       if (taskId === null || !isOver(change.phase)) continue;
       if (change.phase === 'Completed') return;
-      throw new CliError(EXIT.noResult, `${taskId} ended without a result: ${change.phase}`);
+      throw new CliError(EXIT.noResult, `${taskId} ended without a result: ${endText(change)}`);
     }
     if (taskId !== null) throw new CliError(EXIT.interrupted, `stopped watching ${taskId}`, 'it goes on');
   });
