@@ -149,7 +149,11 @@ export class ClientService {
 
   /** Stop waiting for the task; what runs for it may live on. */
   async abandon(principal: Principal, taskId: TaskId): Promise<Answer<TaskView>> {
-    return this.#wish(principal, taskId, decideAbandon);
+    const wished = await this.#wish(principal, taskId, decideAbandon);
+    if (!wished.ok) return wished;
+    // A lease that ran out was kept for its holder's return; nobody waits for that any more.
+    await this.#core.tick(this.#core.monotonicMs);
+    return this.get(principal, taskId);
   }
 
   async logs(principal: Principal, taskId: TaskId): Promise<Answer<LogsView>> {

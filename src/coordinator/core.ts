@@ -108,8 +108,21 @@ export class Core {
   /** Expires leases, gives back what nobody knows of, lets held tasks go. Driven by a timer, or by a test. */
   async tick(nowMonotonicMs: number): Promise<void> {
     this.dispatch.tick(nowMonotonicMs);
-    await this.#endLeases(this.leases.expired(nowMonotonicMs), 'expired');
+    const expired = this.leases.expired(nowMonotonicMs).filter((lease) => this.#isGivenUp(lease, nowMonotonicMs));
+    await this.#endLeases(expired, 'expired');
     if (this.#sinceCheckpoint >= this.deps.config.checkpointEvery) await this.checkpoint();
+  }
+
+  /**
+   * A lease that ran out while its job is open can only be taken over by another worker of the site. While there is
+   * none, its holder may renew it when it comes back: ending it would cancel a job that nobody else can go on with.
+   */
+  #isGivenUp({ taskId, workerId, epoch }: TableLease, nowMs: number): boolean {
+    const task = this.book.live.get(taskId);
+    if (task === undefined) return true;
+    const { openJobs, abandon } = taskContextOf(task);
+    const open = openJobs.find((job) => job.epoch === epoch);
+    return open === undefined || abandon !== null || this.workers.hasOtherAt(open.site, workerId, nowMs);
   }
 
   /** Ends leases whose grant never reached its worker. */

@@ -84,6 +84,11 @@ export class WorkerRegistry {
     return this.#live(nowMs).length;
   }
 
+  /** Whether another worker that was heard lately sees the jobs of this site. */
+  hasOtherAt(site: string, workerId: string, nowMs: number): boolean {
+    return this.#live(nowMs).some(({ id, hello }) => id !== workerId && hello.site === site);
+  }
+
   /** Every profile that a worker has ever offered, with how many of them have been heard lately. */
   list(nowMs: number): ProfileList {
     const profiles = new Map<string, OfferedProfile>();

@@ -53,10 +53,16 @@ export const noteAttemptEnded: Note<Of<SubmissionEvent, 'attempt.ended'>> = ({ l
   lookup: lookup === null ? null : { ...lookup, endedAtMs: lookup.endedAtMs ?? event.atMs },
 });
 
-/** An outage between two looks makes the earlier ones worth nothing: counting starts again at this one. */
+/**
+ * An outage between two looks makes the earlier ones worth nothing, and so does a clock that went back: counting starts
+ * again at this one.
+ */
 export const noteAbsentLook: Note<Of<SubmissionEvent, 'lookup.absent'>> = ({ lookup }, event) => {
   if (lookup === null) return {};
-  const stale = lookup.firstLookAtMs !== null && event.healthySinceMs > lookup.firstLookAtMs;
+  const { firstLookAtMs, lastLookAtMs } = lookup;
+  const stale =
+    (firstLookAtMs !== null && event.healthySinceMs > firstLookAtMs) ||
+    (lastLookAtMs !== null && event.askedAtMs < lastLookAtMs);
   const base = stale ? { ...lookup, ...NO_LOOKS } : lookup;
   return {
     lookup: {
@@ -126,7 +132,11 @@ export const noteFailedResult: Note<Of<ObservationEvent, 'result.unusable'>> = (
 
 /** Like a look-up's, an earlier piece of evidence counts only if the backend answered without a break since. */
 export const noteLoss: Note<Of<ObservationEvent, 'loss.noted'>> = ({ loss }, event) => {
-  const goesOn = loss !== null && loss.reason === event.reason && event.healthySinceMs <= loss.firstAtMs;
+  const goesOn =
+    loss !== null &&
+    loss.reason === event.reason &&
+    event.healthySinceMs <= loss.firstAtMs &&
+    event.atMs >= loss.lastAtMs;
   return {
     loss: {
       reason: event.reason,

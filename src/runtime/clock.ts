@@ -26,3 +26,16 @@ export const systemClock: Clock = {
       signal?.addEventListener('abort', finish, { once: true });
     }),
 };
+
+/**
+ * A clock whose wall time advances with the monotonic one from now on: a step of the host's clock neither shortens nor
+ * lengthens anything that is measured by event times within one process.
+ */
+export function steadyClock(clock: Clock): Clock {
+  const offsetMs = clock.nowMs() - clock.monotonicMs();
+  return {
+    nowMs: () => Math.round(clock.monotonicMs() + offsetMs),
+    monotonicMs: () => clock.monotonicMs(),
+    sleep: (ms, signal) => clock.sleep(ms, signal),
+  };
+}

@@ -17,12 +17,13 @@ export const again = (detail: string): ActivityResult => ({ kind: 'again', detai
 export class Activities {
   readonly #clock: Clock;
   readonly #log: Log;
-  readonly #onEnd: () => void;
+  readonly #onEnd: (error: unknown) => void;
   readonly #busy = new Map<JobId, Promise<void>>();
   readonly #running = new Map<string, number>();
   readonly #retries = new Map<JobId, { readonly count: number; readonly atMs: number }>();
 
-  constructor(clock: Clock, log: Log, onEnd: () => void) {
+  /** `onEnd` is told what was thrown, or null. */
+  constructor(clock: Clock, log: Log, onEnd: (error: unknown) => void) {
     this.#clock = clock;
     this.#log = log;
     this.#onEnd = onEnd;
@@ -56,16 +57,18 @@ export class Activities {
   }
 
   async #follow(kind: string, jobId: JobId, run: () => Promise<ActivityResult>): Promise<void> {
+    let thrown: unknown = null;
     try {
       const result = await run();
       if (result.kind === 'done') this.#retries.delete(jobId);
       else this.#retryLater(kind, jobId, result.detail);
     } catch (error) {
+      thrown = error;
       this.#retryLater(kind, jobId, error instanceof Error ? error.message : String(error));
     } finally {
       this.#busy.delete(jobId);
       this.#running.set(kind, (this.#running.get(kind) ?? 1) - 1);
-      this.#onEnd();
+      this.#onEnd(thrown);
     }
   }
 

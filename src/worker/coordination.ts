@@ -184,6 +184,15 @@ export class Coordination {
     }
     for (const open of grant.openJobs) {
       if (this.#book.get(open.jobId) !== null) continue;
+      const past = await this.#book.past(open.jobId);
+      if (past !== null) {
+        // It is over and settled here; only the coordinator has not heard of it.
+        const { taskId, jobId, reason } = contextOf(past);
+        const item = { type: 'closed', taskId, jobId, phase: phaseOf(past), reason } as const;
+        const told = await this.#deps.coordinator.report([item]);
+        if (told.kind === 'answered') continue;
+        throw new Error(`the end of ${jobId} could not be reported: ${told.detail}`);
+      }
       const inherited = inheritedJob(grant, open, { backend, nowMs });
       await this.#book.create(inherited.created, inherited.more);
       log.warn(
@@ -236,7 +245,8 @@ export class Coordination {
     const { jobId, taskId, epoch, token, inherited, cancel, seen, deferral } = contextOf(job);
     if (inherited || job.aftermath.delivered || cancel?.reason === 'LEASE_LOST') return null;
     if (!this.#opened.has(jobId) && !isTerminal(job)) return { type: 'opened', taskId, epoch, jobId, token };
-    if (isTerminal(job)) return null;
+    // Opened says already that it is about to be submitted; only what holds it up is news.
+    if (isTerminal(job) || (phaseOf(job) === 'Submitting' && deferral === null)) return null;
     const detail = (deferral ?? seen?.why ?? '').slice(0, 2000);
     const item = { type: 'progressed', taskId, epoch, jobId, phase: phaseOf(job), reason: null, detail } as const;
     return this.#told.get(jobId) === tellingOf(item) ? null : item;

@@ -163,6 +163,7 @@ function decideAbsentLook(draft: Draft, answer: Extract<JobAnswer, { kind: 'abse
   const isDue =
     lookup.lastLookAtMs === null ||
     time.askedAtMs - lookup.lastLookAtMs >= gapMs ||
+    time.askedAtMs < lookup.lastLookAtMs ||
     policy.sources.some((source) => time.healthySinceMs[source] > (lookup.firstLookAtMs ?? 0));
   if (!isDue) return;
   for (const source of policy.sources) {
@@ -193,7 +194,11 @@ function noteLoss(
   const healthySinceMs = Math.max(time.healthySinceMs.queue, time.healthySinceMs[source]);
   const gapMs = Math.ceil(policy.lossGraceMs / Math.max(1, policy.lossLooks - 1));
   const isDue =
-    loss === null || loss.reason !== reason || healthySinceMs > loss.firstAtMs || time.nowMs - loss.lastAtMs >= gapMs;
+    loss === null ||
+    loss.reason !== reason ||
+    healthySinceMs > loss.firstAtMs ||
+    time.nowMs < loss.lastAtMs ||
+    time.nowMs - loss.lastAtMs >= gapMs;
   if (!isDue) return;
   draft.add({ type: 'loss.noted', v: 1, atMs: time.nowMs, reason, healthySinceMs, detail: clip(detail) });
   if (isLossConfirmed(contextOf(draft.job))) {

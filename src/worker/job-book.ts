@@ -1,13 +1,14 @@
-import { InvalidEventError, VersionConflictError, type EventStore, type RecordedEvent } from '../events/store.js';
+import { loadJobs, saveJobs } from '../events/job-checkpoint.js';
+import { isJobEvent } from '../events/schemas.js';
 import {
-  contextOf,
-  evolveJob,
-  IllegalEventError,
-  restoreJob,
-  storeJob,
-  type Job,
-  type StoredJob,
-} from '../machines/job-aggregate.js';
+  InvalidEventError,
+  VersionConflictError,
+  type Append,
+  type EventStore,
+  type RecordedEvent,
+  type StreamName,
+} from '../events/store.js';
+import { contextOf, evolveJob, IllegalEventError, type Job } from '../machines/job-aggregate.js';
 import { isSettled } from '../machines/job-asks.js';
 import type { JobCreated, JobEvent } from '../machines/job-events.js';
 import type { JobId, TaskId } from '../machines/vocabulary.js';
@@ -39,13 +40,10 @@ export class JobBook {
   /** Checkpoint and tail: a restart does not fold everything again. Throws `StoreError`, `IllegalEventError`. */
   static async open(store: EventStore): Promise<JobBook> {
     const book = new JobBook(store);
-    const checkpoint = await store.loadCheckpoint(CHECKPOINT);
-    if (checkpoint !== null) {
-      for (const stored of checkpoint.data as readonly StoredJob[]) book.#put(restoreJob(stored));
-      book.#position = checkpoint.position;
-      book.#checkpointPosition = checkpoint.position;
-    }
-    for await (const recorded of store.readAll(book.#position)) book.#fold(recorded);
+    const { jobs, position } = await loadJobs(store, CHECKPOINT);
+    for (const job of jobs.values()) book.#put(job);
+    book.#position = position;
+    book.#checkpointPosition = position;
     return book;
   }
 
@@ -92,6 +90,11 @@ export class JobBook {
     if (failures.length > 0) throw new Error(failures.join('; '));
   }
 
+  /** A job that has left memory, settled, as its stream tells it; null: there never was one. */
+  past(jobId: JobId): Promise<Job | null> {
+    return streamOfJob(this.#store, `job/${jobId}`);
+  }
+
   /** The first event of a job's stream: what it was asked to do. */
   async created(jobId: JobId): Promise<JobCreated> {
     const [first] = await this.#store.readStream(`job/${jobId}`);
@@ -99,11 +102,14 @@ export class JobBook {
     return first.event;
   }
 
-  /** Saves what is in memory, if more than `everyEvents` were recorded since the last time. */
+  /**
+   * Saves what is in memory, if more than `everyEvents` were recorded since the last time, and not while an append is
+   * under way: then memory and log differ for a moment.
+   */
   async checkpoint(everyEvents: number): Promise<void> {
-    if (this.#position - this.#checkpointPosition < everyEvents) return;
+    if (this.#writing.size > 0 || this.#position - this.#checkpointPosition < everyEvents) return;
     const position = this.#position;
-    await this.#store.saveCheckpoint(CHECKPOINT, { position, data: [...this.#jobs.values()].map(storeJob) });
+    await saveJobs(this.#store, CHECKPOINT, this.#jobs.values(), position);
     this.#checkpointPosition = position;
   }
 
@@ -135,18 +141,26 @@ export class JobBook {
       expectedVersion: this.#jobs.get(jobId)?.version ?? 0,
       job: events.reduce<Job | null>(evolveJob, this.#jobs.get(jobId) ?? null),
     }));
-    const recorded = await this.#store.appendAll(
+    const recorded = await this.#appendAll(
       next.map(({ jobId, expectedVersion, events }) => ({ stream: `job/${jobId}`, expectedVersion, events })),
     );
     for (const { position } of recorded) this.#position = Math.max(this.#position, position);
     for (const { job } of next) if (job !== null) this.#keep(job);
   }
 
-  #fold({ stream, position, event }: RecordedEvent): void {
-    this.#position = Math.max(this.#position, position);
-    if (!isJobEvent(stream, event)) return;
-    const jobId = stream.slice('job/'.length) as JobId;
-    this.#keep(evolveJob(this.#jobs.get(jobId) ?? null, event));
+  /** After a conflict memory is behind the log (an append that seemed to fail had landed): the stream is read again. */
+  async #appendAll(appends: readonly Append[]): Promise<readonly RecordedEvent[]> {
+    try {
+      return await this.#store.appendAll(appends);
+    } catch (error) {
+      if (error instanceof VersionConflictError) await this.#reload(error.stream);
+      throw error;
+    }
+  }
+
+  async #reload(stream: StreamName): Promise<void> {
+    const job = await streamOfJob(this.#store, stream);
+    if (job !== null) this.#keep(job);
   }
 
   #keep(job: Job): void {
@@ -174,7 +188,9 @@ export class JobBook {
 const isAboutOneJob = (error: unknown): boolean =>
   error instanceof IllegalEventError || error instanceof InvalidEventError || error instanceof VersionConflictError;
 
-/** Which events a stream holds is said by its name. */
-function isJobEvent(stream: RecordedEvent['stream'], event: RecordedEvent['event']): event is JobEvent {
-  return stream.startsWith('job/') && !event.type.startsWith('task.');
+/** What a job's stream folds to; null: there is none. */
+async function streamOfJob(store: EventStore, stream: StreamName): Promise<Job | null> {
+  let job: Job | null = null;
+  for (const { event } of await store.readStream(stream)) if (isJobEvent(event)) job = evolveJob(job, event);
+  return job;
 }

@@ -1,4 +1,5 @@
 import type { JobAnswer, Observations, WatchItem } from '../backend.js';
+import { VersionConflictError } from '../events/store.js';
 import type { BackendEvent } from '../machines/backend-events.js';
 import { contextOf, phaseOf, type Job } from '../machines/job-aggregate.js';
 import { isWatched } from '../machines/job-asks.js';
@@ -128,12 +129,16 @@ export class Observer {
 
   async #recordHealth(events: readonly BackendEvent[]): Promise<void> {
     if (events.length === 0) return;
-    await this.#deps.store.append({
-      stream: `backend/${this.#deps.backend.name}`,
-      expectedVersion: this.#streamVersion,
-      events,
-    });
-    this.#streamVersion += events.length;
+    const { store, backend } = this.#deps;
+    const stream = `backend/${backend.name}` as const;
+    try {
+      await store.append({ stream, expectedVersion: this.#streamVersion, events });
+      this.#streamVersion += events.length;
+    } catch (error) {
+      // An append that seemed to fail had landed: the next one goes on from where the stream really is.
+      if (error instanceof VersionConflictError) this.#streamVersion = error.actualVersion;
+      throw error;
+    }
   }
 }
 

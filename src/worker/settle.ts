@@ -35,12 +35,16 @@ export class Settler {
         await this.#record(jobId, { type: 'result.collected', v: 1, atMs, bytes: found.bytes, sha256: found.sha256 });
         return DONE;
       case 'io':
-        return again(found.detail);
       case 'missing':
       case 'invalid': {
-        const sinceMs = contextOf(job).completion?.atMs ?? atMs;
-        if (atMs - sinceMs < config.resultGraceMs) return again(found.detail);
-        const reason = found.kind === 'missing' ? 'RESULT_MISSING' : 'RESULT_INVALID';
+        const { completion, watchUntilMs } = contextOf(job);
+        // A file system that does not answer says nothing about the result: that is waited for as long as the job is.
+        const untilMs =
+          found.kind === 'io'
+            ? (watchUntilMs ?? Number.POSITIVE_INFINITY)
+            : (completion?.atMs ?? atMs) + config.resultGraceMs;
+        if (atMs < untilMs) return again(found.detail);
+        const reason = found.kind === 'invalid' ? 'RESULT_INVALID' : 'RESULT_MISSING';
         await this.#record(jobId, { type: 'result.unusable', v: 1, atMs, reason, detail: clip(found.detail) });
         return DONE;
       }

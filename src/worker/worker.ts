@@ -1,6 +1,8 @@
+import { StoreError } from '../events/store.js';
 import { contextOf, phaseOf, type Job } from '../machines/job-aggregate.js';
 import { askOf, isWatched, type Ask } from '../machines/job-asks.js';
 import type { JobId } from '../machines/vocabulary.js';
+import { steadyClock } from '../runtime/clock.js';
 import { Activities, type ActivityResult } from './activities.js';
 import { Canceller } from './cancel.js';
 import type { WorkerDeps } from './context.js';
@@ -36,7 +38,9 @@ export class Worker {
   readonly #observer: Observer;
   readonly #coordination: Coordination;
   readonly #expected = new ExpectedEnds();
-  #cancelling: Promise<boolean> = Promise.resolve(true);
+  readonly #besides = new Map<string, Promise<void>>();
+  readonly #stopping = new AbortController();
+  #fatal: StoreError | null = null;
   #pace: PollPace;
   #rounds = 0;
   #poke = new AbortController();
@@ -45,7 +49,8 @@ export class Worker {
   private constructor(deps: WorkerDeps, book: JobBook) {
     this.#deps = deps;
     this.#book = book;
-    this.#activities = new Activities(deps.clock, deps.log, () => {
+    this.#activities = new Activities(deps.clock, deps.log, (error) => {
+      if (isFatal(error)) this.#fatal = error;
       this.#wake();
     });
     this.#canceller = new Canceller(deps, book);
@@ -61,7 +66,8 @@ export class Worker {
    * Checks the backend, opens the log, greets the coordinator. Waits, and says so, while one of them does not answer;
    * throws `WorkerStartError` when waiting would not help.
    */
-  static async start(deps: WorkerDeps, signal: AbortSignal): Promise<Worker | null> {
+  static async start(given: WorkerDeps, signal: AbortSignal): Promise<Worker | null> {
+    const deps = { ...given, clock: steadyClock(given.clock) };
     const [fit, book] = await Promise.all([waitForBackend(deps, signal), JobBook.open(deps.store)]);
     if (fit === null) return null;
     const worker = new Worker(deps, book);
@@ -72,22 +78,28 @@ export class Worker {
     return worker;
   }
 
-  /** Runs rounds until the signal aborts; jobs are left running. Resolves when nothing is being done any more. */
+  /**
+   * Runs rounds until the signal aborts; jobs are left running. Resolves when nothing is being done any more. Rejects
+   * with the `StoreError` after which the log takes no more events: nothing may be done that can not be recorded.
+   */
   async run(signal: AbortSignal): Promise<void> {
-    const acquiring = this.#acquireLoop(signal);
     signal.addEventListener(
       'abort',
       () => {
+        this.#stopping.abort();
         this.#wake();
       },
       { once: true },
     );
-    while (!signal.aborted) {
+    const acquiring = this.#acquireLoop(this.#stopping.signal);
+    while (!signal.aborted && this.#fatal === null) {
       await this.#safely('round', () => this.round());
       await this.#rest(signal);
     }
+    this.#stopping.abort();
     await acquiring;
     await this.idle();
+    if (this.#fatal !== null) throw this.#fatal;
     await this.#book.checkpoint(0);
   }
 
@@ -108,12 +120,12 @@ export class Worker {
     const { clock, config } = this.#deps;
     this.#lastRoundAtMs = clock.monotonicMs();
     this.#rounds += 1;
-    await this.#safely('renew', () => this.#coordination.renew());
+    this.#beside('renew', () => this.#coordination.renew());
     await this.#safely('wake', () => this.#takeWakes());
     if (clock.monotonicMs() >= this.#pace.nextAtMs) await this.#safely('observe', () => this.#observe());
     await this.#safely('limits', () => this.#applyWatchLimits());
-    await this.#safely('report', () => this.#coordination.report());
-    this.#cancelling = this.#safely('cancel', () => this.#cancel());
+    this.#beside('report', () => this.#coordination.report());
+    this.#beside('cancel', () => this.#cancel());
     this.#act();
     await this.#safely('checkpoint', () => this.#book.checkpoint(config.checkpointEvery));
     if (this.#rounds % FORGET_EVERY_ROUNDS === 0) this.#coordination.forget();
@@ -130,8 +142,8 @@ export class Worker {
 
   /** Resolves when no activity is under way. */
   async idle(): Promise<void> {
+    while (this.#besides.size > 0) await Promise.all(this.#besides.values());
     await this.#activities.idle();
-    await this.#cancelling;
   }
 
   /** Whatever is answered at once, or fails at once, is not asked for again at once. */
@@ -266,12 +278,22 @@ export class Worker {
     this.#poke = new AbortController();
   }
 
+  /** What may have to wait for an answer does not hold up the rounds: one of a kind at a time, beside them. */
+  #beside(part: string, run: () => Promise<void>): void {
+    if (this.#besides.has(part)) return;
+    const running = this.#safely(part, run).then(() => {
+      this.#besides.delete(part);
+    });
+    this.#besides.set(part, running);
+  }
+
   /** A part of a round that fails is said and left for the next round; the others go on. False: it failed. */
   async #safely(part: string, run: () => Promise<void>): Promise<boolean> {
     try {
       await run();
       return true;
     } catch (error) {
+      if (isFatal(error)) this.#fatal = error;
       this.#deps.log.error(
         { part, error: error instanceof Error ? error.message : String(error) },
         'part of a round failed',
@@ -280,3 +302,7 @@ export class Worker {
     }
   }
 }
+
+/** After these the log takes no more events until it is opened again; of the others it may recover. */
+const isFatal = (error: unknown): error is StoreError =>
+  error instanceof StoreError && (error.fault === 'io' || error.fault === 'corrupt');

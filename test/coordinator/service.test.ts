@@ -202,9 +202,27 @@ describe('leasing', () => {
     expect(value(await second).map((grant) => grant.taskId)).toEqual([taskId]);
   });
 
+  test('one that is woken and goes in the same moment leaves the task to the next one that waits', async () => {
+    const h = await Harness.start();
+    const { dispatch } = h.coordinator.core;
+    await h.greet(W1);
+    await h.greet(W2);
+    const taskId = await h.submit();
+    dispatch.remove(taskId);
+    const gone = new AbortController();
+    const first = h.coordinator.worker.acquire(W1, { count: 1, waitMs: 10_000 }, gone.signal);
+    const second = h.coordinator.worker.acquire(W2, { count: 1, waitMs: 10_000 });
+    await flush();
+    h.coordinator.core.putBack(taskId);
+    gone.abort();
+    expect(value(await first)).toEqual([]);
+    expect(value(await second).map((grant) => grant.taskId)).toEqual([taskId]);
+  });
+
   test('a lease that is not renewed runs out; one that is renewed does not', async () => {
     const h = await Harness.start({ leaseTtlMs: 60_000 });
     await h.greet();
+    await h.greet(W2);
     const [kept, forgotten] = [await h.submit(), await h.submit()];
     const grants = await h.acquire(W1, 2);
     expect(grants.map((grant) => grant.ttlMs)).toEqual([60_000, 60_000]);
@@ -219,6 +237,24 @@ describe('leasing', () => {
     expect([await h.phase(kept), await h.phase(forgotten)]).toEqual(['Leased', 'Queued']);
     const again = answered(await h.coordinator.workerPort(W1).renew([{ taskId: forgotten, epoch: epoch(1) }]));
     expect(again.lost).toEqual([forgotten]);
+  });
+
+  test("a lease that ran out while its job is open is still its holder's, until another worker of the site is there", async () => {
+    const h = await Harness.start({ leaseTtlMs: 1000 });
+    await h.greet(W1, { site: 'lab' });
+    await h.greet(W2, { site: 'elsewhere' });
+    const taskId = await h.submit();
+    await h.lease();
+    value(await h.coordinator.worker.report(W1, [openedItem(taskId, 1)]));
+    await h.tick(5000);
+    const renewed = answered(await h.coordinator.workerPort(W1).renew([{ taskId, epoch: epoch(1) }]));
+    expect(renewed.lost).toEqual([]);
+    await h.tick(5000);
+    await h.greet(worker('w3'), { site: 'lab' });
+    await h.tick(1);
+    expect(await h.phase(taskId)).toBe('Queued');
+    const late = answered(await h.coordinator.workerPort(W1).renew([{ taskId, epoch: epoch(1) }]));
+    expect(late.lost).toEqual([taskId]);
   });
 
   test('after a restart every live lease has its whole time again', async () => {
@@ -271,11 +307,11 @@ describe('INV-3 one job at a time', () => {
     const taskId = await h.submit();
     await h.lease();
     value(await h.coordinator.worker.report(W1, [openedItem(taskId, 1)]));
+    const w3 = worker('w3');
+    await h.greet(w3, { site: 'lab' });
     await h.tick(1000);
     await h.greet(W2, { site: 'elsewhere' });
     expect(await h.acquire(W2)).toEqual([]);
-    const w3 = worker('w3');
-    await h.greet(w3, { site: 'lab' });
     const grant = await h.lease(w3);
     expect(grant).toMatchObject({ taskId, epoch: 2, openJobs: [{ jobId: jobId(1), token: token(1), worker: 'w1' }] });
     value(await h.coordinator.worker.report(w3, [openedItem(taskId, 2, 2)]));
@@ -293,6 +329,7 @@ describe('INV-3 one job at a time', () => {
     const taskId = await h.submit();
     await h.lease();
     value(await h.coordinator.worker.report(W1, [openedItem(taskId, 1)]));
+    await h.greet(worker('w3'), { site: 'lab' });
     await h.tick(1000);
     await h.greet(W2, { site: 'elsewhere' });
     const waiting = h.coordinator.worker.acquire(W2, { count: 1, waitMs: 10_000 });
@@ -301,6 +338,20 @@ describe('INV-3 one job at a time', () => {
     expect(value(await h.coordinator.worker.report(W2, [closed])).verdicts).toEqual(['stale']);
     expect(value(await h.coordinator.worker.report(W1, [closed])).verdicts).toEqual(['ok']);
     expect(value(await waiting).map((grant) => grant.epoch)).toEqual([2]);
+  });
+
+  test('INV-3: a task that is bound to a site does not stand in the way of other sites', async () => {
+    const h = await Harness.start({ leaseTtlMs: 1000 });
+    await h.greet(W1, { site: 'lab' });
+    await h.greet(worker('w3'), { site: 'lab' });
+    const bound = await h.submit();
+    await h.lease();
+    value(await h.coordinator.worker.report(W1, [openedItem(bound, 1)]));
+    await h.tick(1000);
+    const free = await h.submit();
+    await h.greet(W2, { site: 'elsewhere' });
+    expect((await h.acquire(W2, 1)).map(({ taskId }) => taskId)).toEqual([free]);
+    expect((await h.acquire(W1, 1)).map(({ taskId }) => taskId)).toEqual([bound]);
   });
 
   test('INV-3: a second job under one lease is refused', async () => {
@@ -428,6 +479,7 @@ describe('ends', () => {
     const taskId = await h.submit();
     await h.lease();
     value(await h.coordinator.worker.report(W1, [openedItem(taskId, 1)]));
+    await h.greet(W2);
     await h.tick(1000);
     expect(value(await h.coordinator.client.cancel(ALICE, taskId))).toMatchObject({
       phase: 'Queued',

@@ -26,6 +26,7 @@ export interface GatewayOptions {
 export class Gateway {
   readonly directory: string;
   readonly #options: GatewayOptions;
+  #client: CoordinatorClient | null = null;
   #serve: Service | null = null;
   #worker: Service | null = null;
 
@@ -114,6 +115,11 @@ export class Gateway {
 
   /** The administrator's own program: quicker than a command for each question. */
   get client(): CoordinatorClient {
+    this.#client ??= this.#connect();
+    return this.#client;
+  }
+
+  #connect(): CoordinatorClient {
     const text = readFileSync(join(this.directory, 'coordinator/admin.json'), 'utf8');
     return new CoordinatorClient(CredentialsFile.parse(JSON.parse(text)), { clock: systemClock, random: systemRandom });
   }
