@@ -12,7 +12,7 @@ import type {
   WatchItem,
 } from '../backend.js';
 import type { Handle, Source, Token } from '../machines/vocabulary.js';
-import { writeBatchScript } from './batch-script.js';
+import { writeBatchScript, type BatchScript } from './batch-script.js';
 import { createBroker, createProcessRun, type Broker } from './broker.js';
 import { cancel } from './cancel.js';
 import { DEFAULT_LIMITS, type Limits, type SlurmConfig } from './config.js';
@@ -38,6 +38,8 @@ class SlurmBackend implements Backend {
   #site: Site = { homeCluster: null, accountingKept: true };
   #timing: BackendTiming = DEFAULT_TIMING;
   readonly #calls = new Set<Promise<unknown>>();
+  /** What `prepare` made of a request, for the submission that follows. */
+  readonly #prepared = new WeakMap<SubmitRequest, BatchScript>();
 
   constructor(config: SlurmConfig) {
     const { clock, user, jobNamePrefix, clusters } = config;
@@ -80,14 +82,16 @@ class SlurmBackend implements Backend {
     return findings.result;
   }
 
-  prepare(request: SubmitRequest): Promise<void> {
-    return writeBatchScript(request, this.#host);
+  async prepare(request: SubmitRequest): Promise<void> {
+    this.#prepared.set(request, await writeBatchScript(request, this.#host));
   }
 
   submit(request: SubmitRequest): Promise<SubmitReply> {
     const { clock, jobNamePrefix } = this.#config;
     const timeLimitMs = this.#limits.submitTimeLimitMs;
-    return this.#track(submit(request, { broker: this.#broker, clock, host: this.#host, jobNamePrefix, timeLimitMs }));
+    const script = this.#prepared.get(request) ?? null;
+    const options = { broker: this.#broker, clock, host: this.#host, script, jobNamePrefix, timeLimitMs };
+    return this.#track(submit(request, options));
   }
 
   endAttempt(token: Token): Promise<AttemptEnd> {

@@ -41,7 +41,8 @@ export async function batchScript(request: SubmitRequest, host: Pick<Host, 'read
 }
 
 /** Writes `run.sh`. Throws a file system error. A profile that is not fit gets none: the submission says why. */
-export async function writeBatchScript(request: SubmitRequest, host: Host): Promise<void> {
+export async function writeBatchScript(request: SubmitRequest, host: Host): Promise<BatchScript> {
   const script = await batchScript(request, host);
   if (script.kind === 'ok') await host.writeScript(filesOf(request).script, script.text);
+  return script;
 }

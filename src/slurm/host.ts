@@ -2,7 +2,7 @@ import { readFile } from 'node:fs/promises';
 import type { AttemptEnd } from '../backend.js';
 import type { Token } from '../machines/vocabulary.js';
 import type { Clock } from '../runtime/clock.js';
-import { replaceFile } from '../workdir/directory.js';
+import { putFile } from '../workdir/directory.js';
 import { endAttempt } from './attempt.js';
 
 /** What the backend touches on its own machine beside the commands. Text is latin1: bytes pass through unchanged. */
@@ -17,6 +17,6 @@ export interface Host {
 
 export const realHost = (jobNamePrefix: string, clock: Clock): Host => ({
   readText: (path) => readFile(path, 'latin1'),
-  writeScript: (path, text) => replaceFile(path, Buffer.from(text, 'latin1'), 0o700),
+  writeScript: (path, text) => putFile(path, Buffer.from(text, 'latin1'), 0o700),
   endAttempt: (token) => endAttempt(token, jobNamePrefix, clock),
 });

@@ -1,6 +1,6 @@
 import type { SubmitReply, SubmitRequest } from '../backend.js';
 import type { Clock } from '../runtime/clock.js';
-import { batchScript, filesOf } from './batch-script.js';
+import { batchScript, filesOf, type BatchScript } from './batch-script.js';
 import type { Broker } from './broker.js';
 import { classifySubmission } from './classify.js';
 import type { Host } from './host.js';
@@ -63,6 +63,8 @@ export interface SubmitOptions {
   readonly broker: Broker;
   readonly clock: Clock;
   readonly host: Pick<Host, 'readText'>;
+  /** What was prepared for this very request; null: it has to be read again. */
+  readonly script: BatchScript | null;
   readonly jobNamePrefix: string;
   readonly timeLimitMs: number;
 }
@@ -71,7 +73,7 @@ export interface SubmitOptions {
 export async function submit(request: SubmitRequest, options: SubmitOptions): Promise<SubmitReply> {
   let script;
   try {
-    script = await batchScript(request, options.host);
+    script = options.script ?? (await batchScript(request, options.host));
   } catch (error) {
     // Nothing was sent, but that is for the look-up to say: a disk that fails now may have failed before.
     return { kind: 'unreachable', detail: `the job's files cannot be read: ${String(error)}`, hint: null };

@@ -64,24 +64,48 @@ export async function prepareDirectory(files: JobFiles, contents: DirectoryConte
   const script = await readReviewedScript(contents.profile);
   if (!Buffer.isBuffer(script)) return script;
   try {
-    await makePrivateDirectory(files.directory);
+    const isNew = await makePrivateDirectory(files.directory);
+    const write = isNew ? createFile : replaceFile;
     const parameters = contents.parameters === undefined ? {} : contents.parameters;
-    await replaceFile(files.input, `${JSON.stringify(parameters)}\n`, 0o600);
-    await replaceFile(files.profile, script, 0o500);
+    // Side by side, and none is still being written when this returns.
+    const written = await Promise.allSettled([
+      write(files.input, `${JSON.stringify(parameters)}\n`, 0o600),
+      write(files.profile, script, 0o500),
+    ]);
+    for (const one of written) if (one.status === 'rejected') throw one.reason;
     return { kind: 'ok' };
   } catch (error) {
     return ioFailure(`preparing the job directory ${files.directory}`, error);
   }
 }
 
-/** Creates a directory of mode 0700, or accepts one that is there. Throws a file system error if something else is. */
-export async function makePrivateDirectory(path: string): Promise<void> {
+/**
+ * Creates a directory of mode 0700, or accepts one that is there, which it answers with false. Throws a file system error
+ * if something else is there.
+ */
+export async function makePrivateDirectory(path: string): Promise<boolean> {
+  let isNew = true;
   try {
     await mkdir(path, { mode: 0o700 });
   } catch (error) {
     if (errnoOf(error) !== 'EEXIST' || !(await lstat(path)).isDirectory()) throw error;
+    isNew = false;
   }
   await chmod(path, 0o700);
+  return isNew;
+}
+
+/**
+ * Writes a file that nobody reads before this has returned: a new one in its place, which takes half as many calls of
+ * the file system as `replaceFile`; one that is there, perhaps half made by a crash, is replaced as a whole.
+ */
+export async function putFile(path: string, content: string | Buffer, mode: number): Promise<void> {
+  try {
+    await createFile(path, content, mode);
+  } catch (error) {
+    if (errnoOf(error) !== 'EEXIST') throw error;
+    await replaceFile(path, content, mode);
+  }
 }
 
 /**
@@ -93,15 +117,20 @@ export async function replaceFile(path: string, content: string | Buffer, mode: 
   await unlink(temporary).catch((error: unknown) => {
     if (errnoOf(error) !== 'ENOENT') throw error;
   });
+  await createFile(temporary, content, mode);
+  await rename(temporary, path);
+}
+
+/** Makes a file that is not there yet, not even as a link. The mode does not depend on the umask. */
+async function createFile(path: string, content: string | Buffer, mode: number): Promise<void> {
   const flags = constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW;
-  const handle = await open(temporary, flags, 0o600);
+  const handle = await open(path, flags, 0o600);
   try {
     await handle.writeFile(content);
     await handle.chmod(mode);
   } finally {
     await handle.close();
   }
-  await rename(temporary, path);
 }
 
 /** Reads the administrator's script once: what is checked here is what is copied and runs. */
@@ -126,7 +155,7 @@ async function readReviewedScript(profile: DirectoryContents['profile']): Promis
     if (!stats.isFile()) return invalid('is not a regular file');
     if ((stats.mode & 0o002) !== 0) return invalid('is writable by everybody: run chmod o-w on it and review it again');
     if (stats.size > SCRIPT_LIMIT_BYTES) return invalid(`is larger than ${String(SCRIPT_LIMIT_BYTES)} bytes`);
-    const bytes = await handle.readFile();
+    const bytes = await readAll(handle, stats.size);
     if (bytes.length === 0) return invalid('is empty');
     const sha256 = createHash('sha256').update(bytes).digest('hex');
     if (profile.sha256 !== null && profile.sha256.toLowerCase() !== sha256) {
@@ -138,6 +167,14 @@ async function readReviewedScript(profile: DirectoryContents['profile']): Promis
   } finally {
     await handle.close();
   }
+}
+
+/** One read where `readFile` takes three; more only if the file has changed since it was looked at. */
+async function readAll(handle: FileHandle, sizeBytes: number): Promise<Buffer> {
+  const { buffer, bytesRead } = await handle.read(Buffer.alloc(sizeBytes + 1), 0, sizeBytes + 1, 0);
+  if (bytesRead === sizeBytes) return buffer.subarray(0, bytesRead);
+  // Nothing of a half is kept: the position of the handle is where it was.
+  return handle.readFile();
 }
 
 export type RemoveDirectory = { readonly kind: 'ok' } | IoFailure;
