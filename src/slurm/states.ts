@@ -61,7 +61,7 @@ export const STATES = {
   CONFIGURING: { code: 'CF', means: PENDING },
   DEADLINE: { code: 'DL', means: { phase: 'Failed', reason: 'TIME_LIMIT_EXCEEDED' } },
   // 25.11 and later: requeued, and first in line.
-  EXPEDITING: { code: 'EX', means: PENDING },
+  EXPEDITING: { code: null, means: PENDING },
   // EXIT_NONZERO is the most common kind; the exit code tells the others (`failure.ts`).
   FAILED: { code: 'F', means: { phase: 'Failed', reason: 'EXIT_NONZERO' } },
   // A flag beside PENDING: the launch is tried again, or the job is held with a reason that says so.

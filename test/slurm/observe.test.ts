@@ -133,6 +133,8 @@ const OUTAGES: readonly (readonly [string, Ending])[] = [
   ['exit 1 with a socket timeout', exited('', 'slurm_load_jobs error: Socket timed out on send/recv operation\n', 1)],
   ['exit 1 with a text that nobody knows', exited('', 'squeue: error: the moon is full\n', 1)],
   ['exit 1 with a half answer', exited(queueText([{ n: 1, state: 'COMPLETED' }]), 'error\n', 1)],
+  ['exit 1 without a word', exited('', '', 1)],
+  ['exit 1 with a whole answer', exited(queueText([{ n: 1, state: 'COMPLETED' }]), '', 1)],
   ['exit 0 with an error on stderr', exited('', 'squeue: error: Invalid user: science\n')],
   ['exit 0 and an answer that breaks off', exited(queueText([{ n: 1, state: 'COMPLETED' }]).slice(0, -20))],
   ['no answer in time', { kind: 'timedOut', afterMs: 70_000, stdout: '', stderr: '' }],
@@ -315,6 +317,10 @@ describe('identity is more than a number (INV-13)', () => {
     const old = [{ n: 1, state: 'COMPLETED', submittedS: NOW_S - 86_400 }];
     expect(await one({ queue: old, accounts: old })).toMatchObject({ kind: 'absent' });
     expect(await one({ queue: old, accounts: old }, watched(1, null))).toMatchObject({ kind: 'absent' });
+  });
+
+  test('a row of the accounts with our name and another id does not count for a job whose id is known', async () => {
+    expect(await one({ accounts: [{ n: 1, id: 999, state: 'COMPLETED' }] })).toMatchObject({ kind: 'absent' });
   });
 
   test('a row without a submit time proves nothing', async () => {
