@@ -1,4 +1,4 @@
-import { readFileSync, readdirSync, writeFileSync } from 'node:fs';
+import { chmodSync, mkdirSync, readFileSync, readdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { z } from 'zod';
 import type { TaskView } from '../../../src/coordinator/api.js';
@@ -20,6 +20,8 @@ export interface GatewayOptions {
   readonly scripts?: Readonly<Record<string, string>>;
   readonly workerArguments?: readonly string[];
   readonly workerEnvironment?: Readonly<Record<string, string>>;
+  /** A folder of programs, by name, that stands first on the worker's PATH. */
+  readonly programs?: Readonly<Record<string, string>>;
 }
 
 /** A coordinator and a worker of the job user's, started as the README says. */
@@ -44,13 +46,21 @@ export class Gateway {
     await create('worker', 'hpc-gateway', 'slurm-worker.json');
     await create('submitter', 'alice', 'alice.json');
     for (const [name, text] of Object.entries(options.scripts ?? {})) gateway.write(name, text, 0o755);
+    if (options.programs !== undefined) mkdirSync(gateway.programsDir);
+    for (const [name, text] of Object.entries(options.programs ?? {}))
+      gateway.write(join('programs', name), text, 0o755);
+    if (options.programs !== undefined) chmodSync(gateway.programsDir, 0o777);
     if (options.clusterToml !== undefined) gateway.write('cluster.toml', options.clusterToml, 0o644);
     gateway.startWorker();
     return gateway;
   }
 
   get runsDir(): string {
-    return join(this.directory, 'open-compute/runs/hpc-gateway');
+    return join(this.directory, 'runs');
+  }
+
+  get programsDir(): string {
+    return join(this.directory, 'programs');
   }
 
   get workerState(): string {
@@ -72,18 +82,19 @@ export class Gateway {
   }
 
   startWorker(): void {
-    const { clusterToml, workerArguments = [], workerEnvironment = {} } = this.#options;
+    const { clusterToml, workerArguments = [], workerEnvironment = {}, programs } = this.#options;
+    const path = process.env['PATH'] ?? '/usr/bin:/bin';
     const profiles = clusterToml === undefined ? ['--training-profile', `smoke=${APP}/examples/slurm-smoke.sh`] : [];
     this.#worker = startService(
       this.directory,
       'worker.log',
       [
         ...['worker', '--backend', 'slurm', '--name', 'hpc-gateway', '--credentials', 'slurm-worker.json'],
-        ...['--state-dir', 'worker-state', '--status-every', '5'],
+        ...['--state-dir', 'worker-state', '--runs-dir', 'runs', '--status-every', '5'],
         ...profiles,
         ...workerArguments,
       ],
-      workerEnvironment,
+      { ...workerEnvironment, ...(programs === undefined ? {} : { PATH: `${this.programsDir}:${path}` }) },
     );
   }
 
