@@ -1,8 +1,8 @@
-import { contextOf, evolveJob, IllegalEventError, type Job } from '../machines/job-aggregate.js';
+import { evolveJob, IllegalEventError, type Job } from '../machines/job-aggregate.js';
 import type { JobId } from '../machines/vocabulary.js';
 import { isJobEvent } from './schemas.js';
 import type { EventStore, RecordedEvent } from './store.js';
-import { jobStream, type StreamName } from './streams.js';
+import { jobIdOf, jobStream } from './streams.js';
 
 type Records = Iterable<RecordedEvent> | AsyncIterable<RecordedEvent>;
 
@@ -31,12 +31,13 @@ export function evolveRecorded(job: Job | null, { stream, version, position, eve
 
 /** Folds a whole log into its jobs, settled ones too; other streams are left out. Throws `IllegalEventError`. */
 export async function replayJobs(records: Records): Promise<Map<JobId, Job>> {
-  const jobs = new Map<StreamName, Job>();
+  const jobs = new Map<JobId, Job>();
   for await (const recorded of records) {
-    if (isJobEvent(recorded.event))
-      jobs.set(recorded.stream, evolveRecorded(jobs.get(recorded.stream) ?? null, recorded));
+    if (!isJobEvent(recorded.event)) continue;
+    const jobId = jobIdOf(recorded.stream);
+    jobs.set(jobId, evolveRecorded(jobs.get(jobId) ?? null, recorded));
   }
-  return new Map([...jobs.values()].map((job) => [contextOf(job).jobId, job]));
+  return jobs;
 }
 
 /** A job after each of its events, up to version `until`. Nothing if there is no such job. Throws `IllegalEventError`. */

@@ -38,5 +38,8 @@ export function parseStreamName(text: string): StreamName {
   return `${kind}/${id}`;
 }
 
+/** The job of a `job/<id>` stream, for names that a log holds: they were parsed when they were written. */
+export const jobIdOf = (stream: StreamName): JobId => stream.slice('job/'.length) as JobId;
+
 /** The kind of a name that has been parsed before. */
 export const kindOf = (stream: StreamName): string => stream.slice(0, stream.indexOf('/'));
