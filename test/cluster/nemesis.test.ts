@@ -6,7 +6,7 @@ import type { TaskView } from '../../src/coordinator/api.js';
 import type { TaskId } from '../../src/machines/vocabulary.js';
 import { SeededRandom } from '../support/seeded-random.js';
 import { Gateway } from './support/gateway.js';
-import { harm, lossySbatch, pause, type Outage } from './support/nemesis.js';
+import { harm, lossySbatch, pause, tidyUp, type Outage } from './support/nemesis.js';
 import { accountedJobs, asAdmin, ctl } from './support/site.js';
 
 /** How long harm is done; `npm run test:nemesis -- MINUTES` sets it. */
@@ -65,6 +65,7 @@ describe('a nemesis on a real cluster', () => {
       const submitting = submitSteadily(accepted, untilMs, new SeededRandom(SEED + 1));
       const { injected, outages } = await harm(gateway, chance, untilMs);
       await submitting;
+      await tidyUp();
 
       const tasks = new Map<TaskId, TaskView>();
       for (const id of accepted.keys()) tasks.set(id, await gateway.ended(id, SETTLE_MS));
