@@ -14,10 +14,13 @@ const COLUMNS_ELSEWHERE = 120;
  */
 export function processIo(): Io {
   const controller = new AbortController();
+  let readsStdin = false;
   for (const name of ['SIGINT', 'SIGTERM'] as const) {
     process.on(name, () => {
       if (controller.signal.aborted) process.exit(128 + SIGNAL_NUMBERS[name]);
       controller.abort(name);
+      // Reading knows of no signal: whoever waits for more gets an error now.
+      if (readsStdin) process.stdin.destroy();
     });
   }
   process.stdout.on('error', (error) => {
@@ -28,7 +31,11 @@ export function processIo(): Io {
   return {
     stdout: sink(process.stdout),
     stderr: sink(process.stderr),
-    stdin: process.stdin,
+    // Opened only by who reads it.
+    get stdin() {
+      readsStdin = true;
+      return process.stdin;
+    },
     env: process.env,
     cwd: process.cwd(),
     clock: systemClock,
