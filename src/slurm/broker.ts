@@ -142,7 +142,8 @@ export function createProcessRun(environment: Readonly<Record<string, string>>, 
       return null;
     });
     const result = await Promise.race([started, deadline]);
-    ended.abort();
+    // A reason of our own: without one, Node makes an exception with a stack for every call.
+    ended.abort('ended');
     const stdout = out.text();
     const stderr = err.text();
     const truncated = out.overflowed || err.overflowed;

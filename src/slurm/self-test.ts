@@ -6,8 +6,8 @@ import { classifyCancel, classifyQuery, lastLine, printable } from './classify.j
 import type { Limits } from './config.js';
 import { QUEUE_HEADER, queueArgv } from './queue.js';
 
-/** Larger than any id that a cluster gives out (MaxJobId is below 2^26), and scancel takes it. */
-const IMPOSSIBLE_ID = '2147483646';
+/** Larger than any id that a cluster gives out (they stay below 2^26); every release takes it for an unknown one. */
+const IMPOSSIBLE_ID = '99999999';
 /** A name that no job has: it is not of the shape that ours have. */
 const IMPOSSIBLE_NAME = 'open-compute-self-test';
 

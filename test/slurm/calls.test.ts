@@ -10,7 +10,7 @@ import { readDirectives } from '../../src/slurm/directives.js';
 import { commandEnvironment } from '../../src/slurm/environment.js';
 import { profileFromPath } from '../../src/slurm/profiles.js';
 import { submitArgv } from '../../src/slurm/submit.js';
-import { endingOf, exited, recording, scripted } from './recorded.js';
+import { endingOf, exited, recording, RELEASES, scripted } from './recorded.js';
 
 const NOW_MS = 1_795_969_000_000;
 const clock = { nowMs: () => NOW_MS, monotonicMs: () => 0, sleep: () => Promise.resolve() };
@@ -484,6 +484,19 @@ describe('the self-test', () => {
       ['--version'],
     ]);
   });
+
+  test.each(RELEASES)(
+    'asks Slurm %s for the end of a job that cannot be, which it takes in silence',
+    async (release) => {
+      const { slurm, calls } = backend(answer);
+      await slurm.selfTest();
+      const unknown = recording(release, 'query/scancel-unknown.json');
+      expect(calls.filter(({ command }) => command === 'scancel').map(({ argv }) => argv)).toEqual([
+        unknown.argv.slice(1),
+      ]);
+      expect(unknown).toMatchObject({ exitCode: 0, stderr: '' });
+    },
+  );
 
   test('a slow controller makes the settling time longer', async () => {
     const { slurm } = backend(config(/MessageTimeout += 10 sec/, 'MessageTimeout          = 60 sec'));
