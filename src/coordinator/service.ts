@@ -1,3 +1,4 @@
+import { setMaxListeners } from 'node:events';
 import type { TaskId } from '../machines/vocabulary.js';
 import { silentLog, type Log } from '../runtime/log.js';
 import { ClientService } from './client-service.js';
@@ -24,6 +25,7 @@ export class Coordinator {
 
   private constructor(core: Core) {
     this.core = core;
+    setMaxListeners(0, this.#closing.signal); // one for each long poll
     this.#outputWanted = new Map();
     this.client = new ClientService(core, this.#outputWanted);
     this.worker = new WorkerService(core, this.#outputWanted, this.#closing.signal);
