@@ -1,5 +1,6 @@
 import type { DomainEvent } from '../events/schemas.js';
 import {
+  StoreError,
   VersionConflictError,
   type Append,
   type EventStore,
@@ -182,16 +183,26 @@ export class TaskBook {
       for (const one of recorded) this.#fold(one, loaded);
       return true;
     } catch (error) {
-      if (!(error instanceof VersionConflictError)) throw error;
-      const taskId = taskIdOf(error.stream);
-      if (taskId === null) throw error;
-      const known = this.#known(taskId) ?? loaded.get(taskId) ?? null;
-      for (const one of await this.#store.readStream(error.stream, known?.version ?? 0)) this.#fold(one, loaded);
-      return false;
+      if (error instanceof VersionConflictError) {
+        await this.#catchUp(error.stream, loaded);
+        return false;
+      }
+      // It may come after the events were written; a task that memory lacks would wait for ever.
+      const isOpen = error instanceof StoreError && error.fault === 'io';
+      if (isOpen) for (const { stream } of appends) await this.#catchUp(stream, loaded);
+      throw error;
     } finally {
       this.#inFlight -= 1;
       if (this.#inFlight === 0) this.#onIdle();
     }
+  }
+
+  /** Takes in what the log has of a stream and memory has not. */
+  async #catchUp(stream: StreamName, loaded: ReadonlyMap<TaskId, Task>): Promise<void> {
+    const taskId = taskIdOf(stream);
+    if (taskId === null) throw new Error(`${stream} is not the stream of a task`);
+    const known = this.#known(taskId) ?? loaded.get(taskId) ?? null;
+    for (const one of await this.#store.readStream(stream, known?.version ?? 0)) this.#fold(one, loaded);
   }
 
   /** `loaded`: tasks that this event may be the first one of that comes by here, as the log had them before it. */
