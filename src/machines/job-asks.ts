@@ -1,4 +1,5 @@
 import { contextOf, phaseOf, type Job } from './job-aggregate.js';
+import type { JobContext } from './job-context.js';
 
 /** The one next thing that a job asks the worker's loop for. */
 export type Ask =
@@ -25,7 +26,7 @@ export function askOf(job: Job, nowMs: number, keepDirectoryMs: number): Ask {
   switch (phaseOf(job)) {
     case 'Submitting':
       if (context.attempt?.open === true) return 'closeAttempt';
-      return nowMs >= context.notBeforeMs ? 'submit' : 'none';
+      return nowMs >= Math.max(context.notBeforeMs, nextAttemptAtMs(context)) ? 'submit' : 'none';
     case 'Unknown':
       return context.lookup?.endedAtMs === null ? 'endAttempt' : 'none';
     case 'Pending':
@@ -39,6 +40,17 @@ export function askOf(job: Job, nowMs: number, keepDirectoryMs: number): Ask {
       if (job.aftermath.directoryRemoved) return 'none';
       return nowMs >= removeAtMs(job, keepDirectoryMs) ? 'removeDirectory' : 'none';
   }
+}
+
+const ATTEMPT_PAUSE_MS = { first: 5_000, max: 600_000 } as const;
+
+/**
+ * Submissions that came to nothing, one after the other, are further and further apart: what keeps the backend from
+ * taking them may last. Unix epoch ms.
+ */
+function nextAttemptAtMs({ attempt }: JobContext): number {
+  if (attempt === null || attempt.number < 1) return 0;
+  return attempt.startedAtMs + Math.min(ATTEMPT_PAUSE_MS.max, ATTEMPT_PAUSE_MS.first * 2 ** (attempt.number - 1));
 }
 
 /** A directory goes when its result is delivered; without a result it is kept for a while, for people to look at. */

@@ -20,6 +20,8 @@ export interface WorkerConfig {
   /** How long a result may take to appear on a shared file system after the job completed, ms. */
   readonly resultGraceMs: number;
   readonly submitConcurrency: number;
+  /** Submissions of one job that may come to nothing, each proven so, before the job counts as rejected. */
+  readonly attemptsMax: number;
   readonly deliverConcurrency: number;
   /** Longest time that one acquire call may wait at the coordinator, ms. */
   readonly acquireWaitMs: number;
@@ -36,6 +38,7 @@ export const DEFAULT_WORKER_CONFIG: WorkerConfig = {
   logTailBytes: 64 * 1024,
   resultGraceMs: 5_000,
   submitConcurrency: 8,
+  attemptsMax: 20,
   deliverConcurrency: 16,
   acquireWaitMs: 20_000,
   checkpointEvery: 20_000,

@@ -34,22 +34,27 @@ export class Submitter {
    * more after the preparation: that may take longer than the lease.
    */
   async submit(jobId: JobId, mayStart: () => boolean): Promise<ActivityResult> {
-    const { backend, directories, profiles, clock, log } = this.#deps;
+    const { backend, directories, profiles, clock, config, log } = this.#deps;
     const job = this.#book.get(jobId);
     if (job === null) return DONE;
     const { token, profile: profileName, attempt } = contextOf(job);
     const profile = profiles.get(profileName);
-    if (profile === undefined) return this.#reject(jobId, `profile "${profileName}" is not offered any more`);
+    if (profile === undefined)
+      return this.#reject(jobId, 'INVALID_SPEC', `profile "${profileName}" is not offered any more`);
 
     const { parameters } = await this.#book.created(jobId);
     const prepared = await directories.prepare(jobId, { parameters, profile });
-    if (prepared.kind === 'invalidSpec') return this.#reject(jobId, prepared.detail);
+    if (prepared.kind === 'invalidSpec') return this.#reject(jobId, 'INVALID_SPEC', prepared.detail);
     if (prepared.kind === 'io') return again(prepared.detail);
     const request: SubmitRequest = { jobId, token, profile, directory: directories.path(jobId) };
     await backend.prepare(request);
     if (!mayStart()) return DONE;
 
     const number = (attempt?.number ?? 0) + 1;
+    if (number > config.attemptsMax) {
+      const detail = `${String(config.attemptsMax)} submissions, one after the other, were not answered and came to nothing`;
+      return this.#reject(jobId, 'BACKEND_REJECTED', detail);
+    }
     await this.#record(jobId, { type: 'submission.started', v: 1, atMs: clock.nowMs(), attempt: number });
     const reply = await backend.submit(request);
     const event = decideSubmission(reply, clock.nowMs(), this.#deferralMs(profileName));
@@ -94,13 +99,13 @@ export class Submitter {
     return DONE;
   }
 
-  async #reject(jobId: JobId, detail: string): Promise<ActivityResult> {
+  async #reject(jobId: JobId, reason: 'INVALID_SPEC' | 'BACKEND_REJECTED', detail: string): Promise<ActivityResult> {
     const atMs = this.#deps.clock.nowMs();
     await this.#record(jobId, {
       type: 'submission.rejected',
       v: 1,
       atMs,
-      reason: 'INVALID_SPEC',
+      reason,
       detail: clip(detail),
     });
     return DONE;
