@@ -11,16 +11,14 @@ export function jsonFault(
   return text.length > limitBytes || Buffer.byteLength(text) > limitBytes ? 'tooLarge' : null;
 }
 
-function isDeeperThan(value: unknown, depthMax: number): boolean {
-  let level: unknown[] = [value];
-  for (let depth = 0; level.length > 0; depth += 1) {
+/** Whether arrays and objects are nested in more than `depthMax` levels. Does not recurse. */
+export function isDeeperThan(value: unknown, depthMax: number): boolean {
+  let level: object[] = isContainer(value) ? [value] : [];
+  for (let depth = 1; level.length > 0; depth += 1) {
     if (depth > depthMax) return true;
-    const next: unknown[] = [];
-    for (const item of level) {
-      if (typeof item !== 'object' || item === null) continue;
-      for (const child of Object.values(item) as unknown[]) if (typeof child === 'object') next.push(child);
-    }
-    level = next;
+    level = level.flatMap((item) => (Object.values(item) as unknown[]).filter(isContainer));
   }
   return false;
 }
+
+const isContainer = (value: unknown): value is object => typeof value === 'object' && value !== null;

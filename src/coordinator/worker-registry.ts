@@ -5,6 +5,7 @@ import { parametersCheck } from '../parameters.js';
 import type { OfferedProfile, ProfileList } from './api.js';
 import { offerOf, type Offer } from './dispatch.js';
 import { errorMessage } from './error-facts.js';
+import { isDeeperThan } from './json-limits.js';
 import { answer, no, type Answer } from './problems.js';
 import { Hello, type PublicProfile } from './worker-api.js';
 
@@ -13,6 +14,7 @@ const Saved = z.strictObject({ workers: z.array(z.strictObject({ id: z.string(),
 
 /** Schema texts kept for sharing; a worker's own stay with it. */
 const SCHEMAS_MAX = 2000;
+const SCHEMA_DEPTH_MAX = 100;
 
 export interface Registration {
   readonly id: string;
@@ -176,6 +178,8 @@ export class WorkerRegistry {
   }
 
   #faultOf(schema: Record<string, unknown>): string | null {
+    // Whatever writes or compiles it recurses.
+    if (isDeeperThan(schema, SCHEMA_DEPTH_MAX)) return `it is nested in more than ${String(SCHEMA_DEPTH_MAX)} levels`;
     const known = this.#schemas.get(JSON.stringify(schema)) ?? schema;
     try {
       parametersCheck(known);
