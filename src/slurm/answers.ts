@@ -61,13 +61,10 @@ function queueState(meaning: SeenState, row: QueueRow): { readonly state: SeenSt
     const waiting = waitingFor(row.reason);
     return { state: { phase: 'Pending', waiting }, why: waitingWhy(row.reason, waiting) };
   }
-  return { state: meaning, why: endWhy(row.state, row.reason) };
+  return { state: meaning, why: endWhy(row.state) };
 }
 
-function endWhy(state: QueueRow['state'], reason: string): string {
-  const words = state.toLowerCase().replaceAll('_', ' ');
-  return reason === '' || reason === 'None' ? words : `${words} (${reason})`;
-}
+const endWhy = (state: QueueRow['state']): string => state.toLowerCase().replaceAll('_', ' ');
 
 /** What accounting said about a job that is over in the queue. */
 export type ExitEvidence =
@@ -103,7 +100,7 @@ export function fromEndedRow(
     diagnostics: { ...queueDiagnostics(row), ...(account === null ? {} : accountingDiagnostics(account)) },
     duplicates,
   });
-  if (row.state !== 'FAILED') return seen(meaning, endWhy(row.state, row.reason));
+  if (row.state !== 'FAILED') return seen(meaning, endWhy(row.state));
   const failure = failureOf(row, evidence, nowMs);
   if (failure === 'wait')
     return seen({ phase: 'Running', ending: true }, 'failed; its exit code is not in the accounts yet');
@@ -138,7 +135,7 @@ export function fromAccountingRow(
   const failure =
     row.state === 'FAILED'
       ? failureFromExitCode(row.exitCode ?? { code: 0, signal: 0 })
-      : { state: meaning, why: endWhy(row.state, '') };
+      : { state: meaning, why: endWhy(row.state) };
   return {
     kind: 'seen',
     handle: handleOf(item, { id: row.id, cluster, submittedAtMs: row.submittedAtMs }),

@@ -53,7 +53,7 @@ export function failureFromReason(reason: string): Failure {
   if (raised !== null) return failureFromExitCode({ code: 0, signal: Number(raised[1]) });
   if (reason === 'JobLaunchFailure')
     return failed('BOOTSTRAP_FAILED', 'could not be started, or was killed by a signal');
-  return failed('EXIT_NONZERO', `failed (${reason})`);
+  return failed('EXIT_NONZERO', 'failed');
 }
 
 /** What a COMPLETED job's steps went through, from `DerivedExitCode`: the highest exit code of any step. */

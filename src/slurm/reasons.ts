@@ -36,9 +36,23 @@ export function waitingFor(reason: string): Waiting {
   return 'queued';
 }
 
-/** For people. */
+/** In our words (INV-2): the scheduler's own go into the diagnostics, which only the gateway's administrator sees. */
+const WORDS: readonly (readonly [pattern: RegExp, words: string])[] = [
+  [/^Resources$/, 'waiting for free resources'],
+  [/^Priority$/, 'waiting behind jobs of higher priority'],
+  [/^BeginTime$/, 'waiting for its begin time'],
+  [/^Dependency$/, 'waiting for another job'],
+  [
+    /^(?:ReqNodeNotAvail|Nodes? ?[Dd]own|PartitionDown|PartitionInactive|Nodes required for job are DOWN)/,
+    'waiting for nodes that are out of service',
+  ],
+  [/^(?:QOS|Assoc|Max|Licenses)/, 'waiting: a limit of the site is reached'],
+  [/^(?:Reservation|ReqNodeNotAvail, May be reserved)/, 'waiting for a reservation'],
+];
+
+/** For people, without a word of the scheduler's. */
 export function waitingWhy(reason: string, waiting: Waiting): string {
-  if (waiting === 'held') return `held until a person releases it (${reason})`;
-  if (waiting === 'never') return `can never start (${reason})`;
-  return reason === 'None' || reason === '' ? 'waiting for its turn' : `waiting (${reason})`;
+  if (waiting === 'held') return 'held until a person releases it';
+  if (waiting === 'never') return 'can never start: it asks for more than it may have here';
+  return WORDS.find(([pattern]) => pattern.test(reason))?.[1] ?? 'waiting for its turn';
 }

@@ -271,7 +271,8 @@ export class Coordination {
     if (!this.#opened.has(jobId) && !isTerminal(job)) return { type: 'opened', taskId, epoch, jobId, token };
     // Opened says already that it is about to be submitted; only what holds it up is news.
     if (isTerminal(job) || (phaseOf(job) === 'Submitting' && deferral === null)) return null;
-    const detail = (deferral ?? seen?.why ?? '').slice(0, 2000);
+    const held = deferral === null ? null : 'a limit on submitting is reached; waiting';
+    const detail = (held ?? seen?.why ?? '').slice(0, 2000);
     const item = { type: 'progressed', taskId, epoch, jobId, phase: phaseOf(job), reason: null, detail } as const;
     return this.#told.get(jobId) === tellingOf(item) ? null : item;
   }

@@ -132,8 +132,21 @@ export class Settler {
         if (reason === 'ABANDONED') return { type: 'failed', ...base, reason, detail };
         return { type: 'lost', ...base, reason: reason ?? 'NOT_FOUND', detail };
       default:
-        return { type: 'failed', ...base, reason: reason ?? 'BACKEND_REJECTED', detail };
+        return { type: 'failed', ...base, reason: reason ?? 'BACKEND_REJECTED', detail: this.#publicDetail(job) };
     }
+  }
+
+  /**
+   * What a backend said when it refused names its own settings, and an unfit script its path: that is for whoever runs
+   * the gateway, and stays in the job's stream (INV-2).
+   */
+  #publicDetail(job: Job): string {
+    const { jobId, profile: name, reason, detail } = contextOf(job);
+    if (reason === 'BACKEND_REJECTED') {
+      return `the backend refused the submission; an administrator sees its words with: open-compute explain ${jobId}`;
+    }
+    const script = this.#deps.profiles.get(name)?.scriptPath;
+    return script === undefined ? detail : detail.replaceAll(script, 'its script');
   }
 
   /** For people; the outcome does not wait for it. */

@@ -92,10 +92,13 @@ describe('how jobs end on a real cluster', () => {
     expect(await gateway.ended(invalid)).toMatchObject({ phase: 'Failed', reason: 'RESULT_INVALID' });
   }, 60_000);
 
-  test('a refused submission is Failed(BACKEND_REJECTED) with the words of the refusal', async () => {
+  test('a refused submission is Failed(BACKEND_REJECTED) and explain tells the words of the refusal (INV-2)', async () => {
     const task = await gateway.ended(await gateway.submit('no-partition'));
     expect(task).toMatchObject({ phase: 'Failed', reason: 'BACKEND_REJECTED' });
-    expect(task.detail).toContain('nowhere');
+    // The scheduler's own words are the administrator's (INV-2).
+    expect(JSON.stringify(task)).not.toMatch(/nowhere|partition/);
+    const story = await gateway.expectOk('explain', task.jobs[0]?.jobId ?? '', '--state-dir', gateway.workerState);
+    expect(story).toContain('invalid partition specified: nowhere');
   }, 60_000);
 
   test('a job that somebody cancels at the cluster is Cancelled(ADMIN_CANCELLED)', async () => {
