@@ -59,6 +59,12 @@ The log goes to stderr: short lines on a terminal, JSON lines elsewhere or with 
     .action((options: Options) => serve(io, options));
 }
 
+const IN_THE_CLEAR =
+  'other machines can reach this without TLS: secrets, payloads and results travel in the clear. Listen on 127.0.0.1 behind a proxy that has TLS, or let only that proxy in';
+
+/** What only this machine can reach. Any other name may be anything: it counts as reachable. */
+const isLoopback = (host: string): boolean => host === 'localhost' || host === '::1' || /^127(\.\d+){3}$/.test(host);
+
 async function serve(io: Io, options: Options): Promise<void> {
   const log = serviceLog(io, options.json === true);
   const state = await openStateDirectory(resolve(io.cwd, options.stateDir), {
@@ -73,6 +79,7 @@ async function serve(io: Io, options: Options): Promise<void> {
     if (adminFile !== null)
       log.info({ adminFile, mode: '0600' }, "first start: the administrator's credentials are written");
     log.info({ url, stateDir: state.path }, 'listening');
+    if (!isLoopback(options.listen.host)) log.warn({ listen: options.listen.host }, IN_THE_CLEAR);
     await new Promise<void>((done) => {
       if (io.signal.aborted) done();
       io.signal.addEventListener('abort', () => done(), { once: true });
