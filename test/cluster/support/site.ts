@@ -102,6 +102,12 @@ export interface Service {
   stop(signal: NodeJS.Signals): Promise<number | null>;
 }
 
+/** What is still running when the tests are over, for whatever reason, ends with them. */
+const started = new Set<ChildProcess>();
+process.once('exit', () => {
+  for (const child of started) child.kill('SIGKILL');
+});
+
 export function startService(
   directory: string,
   logName: string,
@@ -120,7 +126,8 @@ export function startService(
   });
   // A test that fails before it stops its services must not keep the whole run waiting for them.
   child.unref();
-  process.once('exit', () => child.kill('SIGKILL'));
+  started.add(child);
+  child.once('exit', () => started.delete(child));
   return {
     process: child,
     log: () => readFileSync(logFile, 'utf8'),
