@@ -10,6 +10,7 @@ import { checkRunsDirectory } from '../workdir/runs-directory.js';
 import { CliError, usageError } from './errors.js';
 import { EXIT } from './exit-codes.js';
 import type { Io } from './io.js';
+import { homeOf } from './locations.js';
 import { checkName, quoted } from './payload.js';
 
 /**
@@ -129,7 +130,7 @@ export async function prepareRunsDirectory(
     stateDir,
   }: { readonly chosen: string | undefined; readonly worker: string; readonly stateDir: string },
 ): Promise<string> {
-  const path = chosen === undefined ? defaultRunsDirectory(backend, worker, stateDir) : resolve(io.cwd, chosen);
+  const path = chosen === undefined ? defaultRunsDirectory(io, backend, worker, stateDir) : resolve(io.cwd, chosen);
   if (chosen === undefined) await mkdir(dirname(path), { recursive: true, mode: 0o700 });
   const check = await checkRunsDirectory(path);
   if (check.kind === 'unusable') throw new CliError(EXIT.usage, check.problem, 'nothing was started');
@@ -137,6 +138,6 @@ export async function prepareRunsDirectory(
 }
 
 /** Where the runs directory is when none was chosen. */
-export function defaultRunsDirectory(backend: BackendName, worker: string, stateDir: string): string {
-  return backend === 'local' ? join(stateDir, 'runs') : join(currentUser().home, 'open-compute', 'runs', worker);
+export function defaultRunsDirectory(io: Io, backend: BackendName, worker: string, stateDir: string): string {
+  return backend === 'local' ? join(stateDir, 'runs') : join(homeOf(io), 'open-compute', 'runs', worker);
 }

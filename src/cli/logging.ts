@@ -43,6 +43,7 @@ function peopleLog(io: Io): Log {
 }
 
 function fieldText(value: unknown): string {
+  if (value instanceof Error) return fieldText(value.message);
   if (typeof value === 'string') return /^[\w./:@+-]+$/.test(value) ? value : cut(JSON.stringify(value), FIELD_MAX);
   return value === undefined ? 'undefined' : cut(JSON.stringify(value), FIELD_MAX);
 }

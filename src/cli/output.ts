@@ -1,4 +1,4 @@
-import type { Io } from './io.js';
+import type { Io, Sink } from './io.js';
 
 /**
  * Control characters and the ones that turn writing around: what a job or a scheduler wrote must not steer a terminal.
@@ -78,6 +78,29 @@ export async function print(io: Io, json: boolean, value: unknown, text: () => s
 /** A JSON value that is itself the answer: indented on a terminal, one line elsewhere. */
 export async function printValue(io: Io, value: unknown): Promise<void> {
   await io.stdout.write(`${toJson(value, io.stdout.isTerminal ? 2 : 0)}\n`);
+}
+
+/** Writes many lines in few calls; memory stays flat. `flush` at the end, also after an error. */
+export class LineBuffer {
+  static readonly #CHARS = 64 * 1024;
+  readonly #sink: Sink;
+  #waiting = '';
+
+  constructor(sink: Sink) {
+    this.#sink = sink;
+  }
+
+  /** `text` with its newline. */
+  async add(text: string): Promise<void> {
+    this.#waiting += text;
+    if (this.#waiting.length >= LineBuffer.#CHARS) await this.flush();
+  }
+
+  async flush(): Promise<void> {
+    const text = this.#waiting;
+    this.#waiting = '';
+    if (text !== '') await this.#sink.write(text);
+  }
 }
 
 /** Progress for people, on stderr. */

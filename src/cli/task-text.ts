@@ -36,16 +36,11 @@ export function jobTable({ jobs, jobsTotal }: TaskView): string {
 }
 
 export function historyTable(changes: readonly TaskChange[]): string {
-  const rows = changes.map(({ atMs, event, phase, reason, job, worker, detail }) => [
-    toTime(atMs),
-    event,
-    phase,
-    reason ?? '',
-    job?.phase ?? '',
-    job?.reason ?? '',
-    worker ?? '',
-    cut(detail === '' ? (job?.detail ?? '') : detail, DETAIL_MAX),
-  ]);
+  const rows = changes.map(({ atMs, event, phase, reason, job, worker, detail }) => {
+    const live = isOver(phase) ? null : job;
+    const why = cut(detail === '' ? (live?.detail ?? '') : detail, DETAIL_MAX);
+    return [toTime(atMs), event, phase, reason ?? '', live?.phase ?? '', live?.reason ?? '', worker ?? '', why];
+  });
   return toTable(['TIME', 'EVENT', 'PHASE', 'REASON', 'JOB', 'JOB REASON', 'WORKER', 'DETAIL'], rows);
 }
 
@@ -59,26 +54,25 @@ const WISHES: Readonly<Record<string, string>> = {
 
 /** `Leased  job Running  on hpc-gateway`: where a task is, in one line. */
 export function whereText({ event, phase, reason, job, worker, detail }: TaskChange): string {
+  // Of a task that is over the job has ended, whether its worker said so in between or not.
+  const live = isOver(phase) ? null : job;
   const parts = [
     WISHES[event] ?? '',
     reason === null ? phase : `${phase} (${reason})`,
-    // Of a task that is over the job has ended, whether its worker said so in between or not.
-    job === null || isOver(phase) ? '' : `job ${job.phase}${job.reason === null ? '' : ` (${job.reason})`}`,
+    live === null ? '' : `job ${live.phase}${live.reason === null ? '' : ` (${live.reason})`}`,
     worker === null ? '' : `on ${worker}`,
-    detail === '' ? (job?.detail ?? '') : detail,
+    detail === '' ? (live?.detail ?? '') : detail,
   ];
   return printableLine(parts.filter((part) => part !== '').join('  '));
 }
 
 /** How a task without a result ended: `Failed, EXIT_NONZERO: ended with status 3`. */
-export function endText({ phase, reason, job, detail }: TaskEnd): string {
-  const why = [reason ?? '', detail === '' ? (job?.detail ?? '') : detail].filter((part) => part !== '').join(': ');
+export function endText({ phase, reason, detail }: TaskEnd): string {
+  const why = [reason ?? '', detail].filter((part) => part !== '').join(': ');
   return why === '' ? phase : `${phase}, ${why}`;
 }
 
-export type TaskEnd = Pick<TaskChange, 'taskId' | 'phase' | 'reason' | 'detail'> & {
-  readonly job: { readonly detail: string } | null;
-};
+export type TaskEnd = Pick<TaskChange, 'taskId' | 'phase' | 'reason' | 'detail'>;
 
 /** `16:13:22 task_… Leased  job Running …`: one change, in one line. */
 export const changeLine = (change: TaskChange, withTask: boolean): string =>

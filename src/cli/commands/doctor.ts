@@ -93,5 +93,5 @@ function runsDirectory(
 ): string | null {
   if (runsDir !== undefined) return resolve(io.cwd, runsDir);
   if (backend === undefined || name === undefined || stateDir === null) return null;
-  return defaultRunsDirectory(backend, name, stateDir);
+  return defaultRunsDirectory(io, backend, name, stateDir);
 }

@@ -11,7 +11,7 @@ import { CliError, messageOf, usageError } from '../errors.js';
 import { EXIT } from '../exit-codes.js';
 import type { Io } from '../io.js';
 import { jsonOption, type JsonOption } from '../options.js';
-import { print } from '../output.js';
+import { LineBuffer, print } from '../output.js';
 import { quoted } from '../payload.js';
 
 interface Options extends JsonOption {
@@ -21,7 +21,6 @@ interface Options extends JsonOption {
 
 const STATE_DIR = ['--state-dir <dir>', 'a state directory of a worker or of the coordinator'] as const;
 const STREAM = ['--stream <name>', 'one stream only, such as job/ID or task/ID'] as const;
-const CHUNK_CHARS = 64 * 1024;
 
 export function define(command: Command, io: Io): void {
   command.addHelpText('after', '\nThe format is JSON Lines: one recorded event per line, as the log keeps it.');
@@ -54,17 +53,14 @@ async function exportLog(io: Io, { stateDir, stream }: Options): Promise<void> {
   const path = resolve(io.cwd, stateDir);
   const state = await openStateDirectory(path, { mode: 'read', writer: 'reader', nowMs: () => io.clock.nowMs() });
   try {
-    let waiting = '';
+    const lines = new LineBuffer(io.stdout);
     let count = 0;
     for await (const line of exportJsonl(state.store, name)) {
       if (io.signal.aborted) throw new CliError(EXIT.interrupted, 'the export was interrupted; it is not whole');
-      waiting += line;
+      await lines.add(line);
       count += 1;
-      if (waiting.length < CHUNK_CHARS) continue;
-      await io.stdout.write(waiting);
-      waiting = '';
     }
-    await io.stdout.write(waiting);
+    await lines.flush();
     if (count === 0 && name !== undefined) throw new CliError(EXIT.notFound, `there is no ${name} in ${path}`);
   } finally {
     await state.close();

@@ -6,7 +6,7 @@ import { EXIT } from '../exit-codes.js';
 import type { Io } from '../io.js';
 import { openLog, parseJobId, type LogReader } from '../log-source.js';
 import { jsonOption, wholeNumber, type JsonOption } from '../options.js';
-import { printableLine, toExactTime, toJson } from '../output.js';
+import { LineBuffer, printableLine, toExactTime, toJson } from '../output.js';
 import { Replay, type ReplayStep } from '../replay-states.js';
 
 interface Options extends JsonOption {
@@ -34,16 +34,32 @@ async function replay(io: Io, source: string, { job, until, json }: Options): Pr
   const log = await openLog(io, source);
   try {
     const events = jobId === null ? log.readAll() : await readKnownJob(log, jobId);
-    const replay = new Replay();
-    let count = 0;
-    for await (const recorded of events) {
-      if (count === until || io.signal.aborted) break;
-      count += 1;
-      const step = replay.step(recorded);
-      await io.stdout.write(json === true ? `${toJson(objectOf(step))}\n` : lineOf(step));
-    }
+    await printStates(io, events, until ?? Infinity, json === true);
   } finally {
     await log.close();
+  }
+}
+
+async function printStates(
+  io: Io,
+  events: AsyncIterable<RecordedEvent> | Iterable<RecordedEvent>,
+  until: number,
+  json: boolean,
+): Promise<void> {
+  const replay = new Replay();
+  const lines = new LineBuffer(io.stdout);
+  let count = 0;
+  try {
+    for await (const recorded of events) {
+      if (io.signal.aborted) throw new CliError(EXIT.interrupted, 'the replay was interrupted');
+      count += 1;
+      const step = replay.step(recorded);
+      await lines.add(json ? `${toJson(objectOf(step))}\n` : lineOf(step));
+      if (count >= until) return;
+    }
+  } finally {
+    // Before an error is told: what could be replayed comes first.
+    await lines.flush();
   }
 }
 

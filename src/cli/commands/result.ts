@@ -31,7 +31,7 @@ async function result(io: Io, text: string, { wait, credentials, json }: Options
   await withClient(io, credentials, async (client) => {
     const task = valueOf(await client.get(taskId));
     if (isOver(task.phase)) {
-      await finish(io, client, { ...task, job: task.jobs.at(-1) ?? null }, json === true);
+      await finish(io, client, task, json === true);
       return;
     }
     if (wait !== true) {

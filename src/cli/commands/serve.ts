@@ -67,11 +67,13 @@ const isLoopback = (host: string): boolean => host === 'localhost' || host === '
 
 async function serve(io: Io, options: Options): Promise<void> {
   const log = serviceLog(io, options.json === true);
+  const stopping = new AbortController();
   const state = await openStateDirectory(resolve(io.cwd, options.stateDir), {
     mode: 'write',
     create: true,
     writer: 'coordinator',
     nowMs: () => io.clock.nowMs(),
+    onBroken: (error) => stopping.abort(error),
   });
   try {
     const server = await start(io, options, { stateDir: state.path, store: state.store, log });
@@ -80,12 +82,15 @@ async function serve(io: Io, options: Options): Promise<void> {
       log.info({ adminFile, mode: '0600' }, "first start: the administrator's credentials are written");
     log.info({ url, stateDir: state.path }, 'listening');
     if (!isLoopback(options.listen.host)) log.warn({ listen: options.listen.host }, IN_THE_CLEAR);
+    const ending = AbortSignal.any([io.signal, stopping.signal]);
     await new Promise<void>((done) => {
-      if (io.signal.aborted) done();
-      io.signal.addEventListener('abort', () => done(), { once: true });
+      if (ending.aborted) done();
+      ending.addEventListener('abort', () => done(), { once: true });
     });
     log.info({}, 'stopping');
     await server.close();
+    // Answering "not now" for ever helps nobody: the next start reads what the log really holds.
+    stopping.signal.throwIfAborted();
   } finally {
     await state.close();
   }
