@@ -63,8 +63,12 @@ export async function startServer(deps: ServerDeps): Promise<Server> {
   const close = async (): Promise<void> => {
     stopping.abort();
     await ticking;
-    await coordinator.close();
-    await app.close();
+    try {
+      await coordinator.close();
+    } finally {
+      // Also when the disk does not take the checkpoint: who still listens does not end.
+      await app.close();
+    }
   };
   try {
     const adminFile = await ensureFirstAdmin(credentials, join(stateDir, 'admin.json'), url);

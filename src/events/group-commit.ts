@@ -27,16 +27,24 @@ export class GroupCommit {
   readonly #db: Database;
   readonly #file: string;
   readonly #afterThisTurn: (then: () => void) => void;
+  readonly #onBroken: (error: StoreError) => void;
   readonly #begin: Statement;
   readonly #commit: Statement;
   readonly #rollback: Statement;
   #queue: Waiting[] = [];
   #broken: StoreError | null = null;
 
-  constructor(db: Database, file: string, afterThisTurn: (then: () => void) => void) {
+  /** `onBroken`: told once, when no more writes are taken. */
+  constructor(
+    db: Database,
+    file: string,
+    afterThisTurn: (then: () => void) => void,
+    onBroken: (error: StoreError) => void,
+  ) {
     this.#db = db;
     this.#file = file;
     this.#afterThisTurn = afterThisTurn;
+    this.#onBroken = onBroken;
     this.#begin = db.prepare('BEGIN IMMEDIATE');
     this.#commit = db.prepare('COMMIT');
     this.#rollback = db.prepare('ROLLBACK');
@@ -108,6 +116,7 @@ export class GroupCommit {
         `no more writes to ${this.#file}: an earlier one failed, and what of it is on the disk shows only when the log is opened again: restart. It was: ${error instanceof Error ? error.message : String(error)}`,
         { cause },
       );
+      this.#onBroken(this.#broken);
     }
     for (const each of group) each.fail(error);
   }

@@ -1,6 +1,6 @@
 import type { Database, Statement } from 'better-sqlite3';
 import { afterThisTurn } from '../runtime/turn.js';
-import { VersionConflictError } from './errors.js';
+import { VersionConflictError, type StoreError } from './errors.js';
 import { GroupCommit } from './group-commit.js';
 import { prepare, type PreparedAppend } from './prepare.js';
 import { importInto, type ImportAccess, type ImportReport, type ImportTarget } from './import.js';
@@ -17,6 +17,8 @@ export interface SqliteStoreOptions {
   readonly writer: string;
   /** Unix epoch ms. */
   readonly nowMs: () => number;
+  /** Told once, when a fault has made an end of all writes until the log is opened again. */
+  readonly onBroken?: (error: StoreError) => void;
 }
 
 /** Rows of one query of `readAll`: memory stays flat, and other work gets its turn in between. */
@@ -42,7 +44,7 @@ export class SqliteEventStore implements EventStore, ImportTarget {
   constructor(db: Database, options: SqliteStoreOptions) {
     this.#db = db;
     this.#options = options;
-    this.#commits = new GroupCommit(db, options.file, afterThisTurn);
+    this.#commits = new GroupCommit(db, options.file, afterThisTurn, (error) => options.onBroken?.(error));
     this.#versionOf = db.prepare<[string], number>('select max(version) from events where stream = ?').pluck();
     this.#insert = db.prepare('insert into events(stream, version, data, recorded_at, writer) values (?, ?, ?, ?, ?)');
     this.#stream = db

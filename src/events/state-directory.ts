@@ -1,6 +1,7 @@
 import { chmodSync, existsSync, mkdirSync, readdirSync, statSync, type Stats } from 'node:fs';
 import { statfs } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
+import type { StoreError } from './errors.js';
 import { networkFileSystem } from './network-file-systems.js';
 import { asStoreError, storeError } from './sqlite-faults.js';
 import { openForReading, openForWriting } from './sqlite-schema.js';
@@ -19,6 +20,8 @@ export interface StateDirectoryOptions {
   readonly writer: string;
   /** Unix epoch ms. */
   readonly nowMs: () => number;
+  /** Told once, when the log takes no more events until it is opened again. */
+  readonly onBroken?: (error: StoreError) => void;
   /** Asks the system which file system a path is on; tests pass their own. */
   readonly statfs?: (path: string) => Promise<{ readonly type: number }>;
 }
@@ -39,7 +42,8 @@ export async function openStateDirectory(directory: string, options: StateDirect
   const path = resolve(directory);
   const file = join(path, LOG_FILE);
   await refuseNetworkFileSystem(path, options.statfs ?? statfs);
-  const storeOptions = { file, writer: options.writer, nowMs: options.nowMs };
+  const { writer, nowMs, onBroken } = options;
+  const storeOptions = { file, writer, nowMs, ...(onBroken === undefined ? {} : { onBroken }) };
   if (options.mode === 'read') {
     const store = new SqliteEventStore(openForReading(file), storeOptions);
     return { path, store, close: () => store.close() };

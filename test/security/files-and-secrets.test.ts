@@ -25,7 +25,7 @@ mv "$2.new" "$2"
 let site: Site;
 let workerLog = '';
 let seen = '';
-const umask = process.umask();
+let umask = 0;
 
 /** Every file and directory below a path, not through links. */
 function* tree(path: string): Generator<string> {
@@ -38,7 +38,7 @@ const modeOf = (path: string): number => lstatSync(path).mode & 0o777;
 
 beforeAll(async () => {
   // Whatever the user's own mask allows.
-  process.umask(0);
+  umask = process.umask(0);
   for (const [name, value] of Object.entries(PLANTED)) process.env[name] = value;
   site = await createSite();
   const spy = put(site, 'spy.sh', SPY, 0o755);
@@ -200,7 +200,7 @@ describe('INV-9 a secret', () => {
     };
     const file = (name: string, content: object | string, mode = 0o600): string =>
       put(site, name, typeof content === 'string' ? content : JSON.stringify(content), mode);
-    const place = `${site.url}`;
+    const place = site.url;
     for (const [name, content] of [
       ['nobody-there.json', { url: 'http://127.0.0.1:1', id, secret }],
       ['wrong-id.json', { url: place, id: 'nobody', secret }],
