@@ -317,7 +317,7 @@ describe('damage', () => {
   });
 });
 
-test('the file tells a person what it is, and what its events are', async () => {
+test('INV-12 the file is synced at every commit, and tells a person what it is and what its events are', async () => {
   const { file, db, store } = newLog();
   await store.append(create(1));
   await store.append(next(1, 1, at(1).started()));
@@ -325,6 +325,9 @@ test('the file tells a person what it is, and what its events are', async () => 
     ['job.created', 1],
     ['submission.started', 1],
   ]);
+  expect(db.pragma('journal_mode', { simple: true })).toBe('wal');
+  // INV-12: every commit is synced (2 is FULL).
+  expect(db.pragma('synchronous', { simple: true })).toBe(2);
   await store.close();
   expect(readFileSync(file).subarray(68, 72).toString()).toBe('OCLG');
   expect(statSync(file).mode & 0o777).toBe(0o600);
