@@ -34,7 +34,8 @@ export function reportOf(error: unknown): ErrorReport {
   if (error instanceof CliError) return { exitCode: error.exitCode, message: error.message, hint: error.hint };
   if (error instanceof StoreError) {
     const exitCode = error.fault === 'missing' ? EXIT.notFound : EXIT.storage;
-    return { exitCode, message: error.message, hint: '' };
+    const hint = error.fault === 'networkFileSystem' ? 'name one with --state-dir' : '';
+    return { exitCode, message: error.message, hint };
   }
   const known = error instanceof Error ? KNOWN[error.name] : undefined;
   if (known !== undefined) return { exitCode: known, message: messageOf(error), hint: '' };

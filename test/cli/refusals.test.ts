@@ -173,16 +173,10 @@ describe('a worker that can not start says why, with a code, and leaves nothing 
 
 describe('a client', () => {
   test('fails when the coordinator does not answer, whatever it wanted', async () => {
-    const wishes = [
-      ['status'],
-      ['watch'],
-      ['submit', '--kind', 'other', '--payload', '1'],
-      ['profiles'],
-      ['credentials', 'list'],
-    ];
-    for (const { code, stdout, stderr } of await Promise.all(wishes.map((argv) => cli(argv, options())))) {
-      expect([code, stdout]).toEqual([EXIT.unreachable, '']);
+    for (const argv of [['status'], ['watch'], ['submit', '--kind', 'other', '--payload', '1']]) {
+      const { code, stdout, stderr } = await cli(argv, options());
       expect(stderr).toMatch(/^open-compute: the coordinator does not answer: http:\/\/127\.0\.0\.1:9: .*\nhint: /);
+      expect([code, stdout]).toEqual([EXIT.unreachable, '']);
       expect(stderr).not.toContain('SECRET');
     }
   });
