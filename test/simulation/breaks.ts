@@ -10,7 +10,7 @@ export type Break = (typeof BREAKS)[number];
 export const NEEDED_FAULTS: Readonly<Record<Break, readonly Fault[]>> = {
   settling: ['landsLate', 'submitHangs'],
   lookup: ['answerLostAfterLanding', 'submitKilled'],
-  epoch: ['coordinatorUnreachable', 'workerCrashTimed'],
+  epoch: ['coordinatorUnreachable', 'workerCrashTimed', 'answerLost', 'slowDisk'],
   version: ['twoWriters', 'workerCrashTimed'],
 };
 

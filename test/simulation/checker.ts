@@ -4,11 +4,6 @@ import { JobReading, TaskReading } from './readings.js';
 import type { ScriptedAccounting } from './scripted-accounting.js';
 import { isActive, isOver, type ScriptedJob } from './scripted-job.js';
 
-/** What must never be was, or what must become did not. The message says which promise. */
-export class Violation extends Error {
-  override readonly name = 'Violation';
-}
-
 /** A worker's process as the checker knows it: which log it writes, and whether its newest poll was answered at all. */
 export interface Incarnation {
   readonly log: string;
@@ -70,7 +65,7 @@ export class Checker {
     for (const other of earlier) {
       // One that is over, did nothing and shows nowhere is beyond what a client can know of.
       const shows = !other.isPurged || this.#accounting.knowsName(other.name);
-      if (!isOver(other) || other.worked || shows) {
+      if (!job.isOutside && (!isOver(other) || other.worked || shows)) {
         this.fail(
           `a second job landed for token ${job.token}: ${place(other)} (${other.state}), then ${place(job)} (INV-8)`,
         );
@@ -124,7 +119,7 @@ export class Checker {
     const byTask = new Map<string, ScriptedJob>();
     for (const job of active) {
       const taskId = job.token === null ? undefined : this.#taskOfToken.get(job.token);
-      if (taskId === undefined) continue;
+      if (taskId === undefined || job.isOutside) continue;
       const task = this.tasks.get(taskId);
       if (task?.isOver() === true && !task.isAbandoned && task.reason !== 'ABANDONED') {
         this.fail(`${place(job)} is ${job.state} after ${taskId} was announced ${task.phase}`);
@@ -232,13 +227,14 @@ export class Checker {
   #checkEnd(jobId: string, job: JobReading, type: string): void {
     if (job.reason === 'ABANDONED') return;
     const truths = this.#landed.get(job.created.token) ?? [];
-    const alive = truths.find(isActive);
+    const alive = truths.find((one) => isActive(one) && !one.isOutside);
     if (alive !== undefined && job.duplicates.size === 0) {
       this.fail(`${jobId} is said to be over (${type}), but ${place(alive)} is ${alive.state}`);
     }
-    const completed = truths.some((one) => (one.endState ?? one.state) === 'COMPLETED');
+    const own = truths.filter((one) => String(one.id) === job.handle?.id);
+    const completed = own.some((one) => (one.endState ?? one.state) === 'COMPLETED');
     if (type === 'completion.reported' && !completed) this.fail(`${jobId}: a completion that nothing reported`);
-    if (type === 'job.observed' && truths.length === 0) this.fail(`${jobId}: an end of a job that never landed`);
+    if (type === 'job.observed' && own.length === 0) this.fail(`${jobId}: an end of a job that never landed`);
     if (type === 'job.observed' && completed) this.fail(`${jobId} is said to be ${job.phase}, but it completed`);
   }
 

@@ -16,6 +16,7 @@ interface CoordinatorParts {
   readonly swarm: Swarm;
   readonly log: LogHost;
   readonly leaseTtlMs: number;
+  readonly lossesMax: number;
   readonly broken: Break | null;
   readonly onError: (error: unknown) => void;
 }
@@ -47,7 +48,7 @@ export class CoordinatorHost {
   }
 
   async start(): Promise<void> {
-    const { time, clock, chance, swarm, log, leaseTtlMs, onError } = this.#parts;
+    const { time, clock, chance, swarm, log, leaseTtlMs, lossesMax, onError } = this.#parts;
     const life = new Life(() => {
       if (!swarm.strikes('coordinatorCrash')) return 'goOn';
       return chance.chance(0.5) ? 'crashBefore' : 'crashAfter';
@@ -62,7 +63,7 @@ export class CoordinatorHost {
         store: log.openFor(life, null),
         clock: life.clock(clock),
         random: chance.fork(`coordinator ${String(this.#starting)}`),
-        config: { leaseTtlMs, checkpointEvery: 40, unclaimedGraceMs: 10_000, changesKept: 50 },
+        config: { leaseTtlMs, lossesMax, checkpointEvery: 40, unclaimedGraceMs: 10_000, changesKept: 50 },
       });
       if (!life.isAlive) return;
       this.#running.push({ life, coordinator });

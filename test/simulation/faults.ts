@@ -27,6 +27,7 @@ export const FAULTS = {
   idReuse: { chance: 1 },
   requeue: { chance: 0.12 },
   nodeFailure: { chance: 0.08 },
+  outsideDuplicate: { chance: 0.03 },
   outsideCancel: { chance: 0.08 },
   held: { chance: 0.1 },
   neverStarts: { chance: 0.05 },
@@ -46,7 +47,7 @@ export const FAULTS = {
   fileTrouble: { chance: 0.03 },
   diskFull: { chance: 0.01 },
   slowDisk: { chance: 0.05 },
-  clockSteps: { everyMs: 60_000, forMs: 0 },
+  clockSteps: { everyMs: 40_000, forMs: 0 },
   workerCrash: { chance: 0.0015 },
   workerCrashTimed: { everyMs: 90_000, forMs: 60_000 },
   workerStops: { everyMs: 150_000, forMs: 30_000 },
@@ -56,7 +57,7 @@ export const FAULTS = {
   coordinatorCrash: { chance: 0.002 },
   twoCoordinators: { everyMs: 90_000, forMs: 40_000 },
   // between worker and coordinator
-  coordinatorUnreachable: { everyMs: 80_000, forMs: 80_000 },
+  coordinatorUnreachable: { everyMs: 80_000, forMs: 120_000 },
   requestLost: { chance: 0.05 },
   answerLost: { chance: 0.05 },
   // people
@@ -72,7 +73,6 @@ export const FAULT_NAMES = Object.keys(FAULTS) as readonly Fault[];
 /** What the lock of the state directory excludes: only in worlds that ask for it. */
 const ASKED_FOR_ONLY: readonly Fault[] = ['twoWriters', 'twoCoordinators'];
 const isLasting = (fault: Fault): fault is Lasting => 'everyMs' in FAULTS[fault];
-export const LASTING_FAULTS = FAULT_NAMES.filter(isLasting);
 
 /** Which faults a world has, and whether one strikes now. */
 export class Swarm {
@@ -85,14 +85,14 @@ export class Swarm {
   /** `forced`: faults that this world has in any case. */
   constructor(chance: Chance, forced: readonly Fault[]) {
     this.#chance = chance;
-    const share = chance.pick([0.15, 0.3, 0.5, 0.8]);
+    const share = chance.pick([0.15, 0.35, 0.6, 0.85]);
     for (const fault of FAULT_NAMES) {
       if (chance.chance(share) && !ASKED_FOR_ONLY.includes(fault)) this.#on.add(fault);
-      this.#scale.set(fault, chance.pick([0.3, 1, 1, 2.5]));
+      this.#scale.set(fault, chance.pick([0.3, 1, 2, 4]));
     }
     for (const fault of forced) {
       this.#on.add(fault);
-      this.#scale.set(fault, 2.5);
+      this.#scale.set(fault, 3);
     }
   }
 

@@ -134,6 +134,10 @@ export class ScriptedController {
     accounting.submitted(job);
     if (held) this.#held.add(job);
     else if (!never) this.#startAfter(job, chance.int(0, chance.chance(0.7) ? 3_000 : 25_000));
+    if (job.token !== null && !job.isOutside && swarm.strikes('outsideDuplicate')) {
+      const again = { ...submission, isOutside: true, singleton: chance.chance(0.5) };
+      time.after(chance.int(0, 20_000), () => this.#whenever(() => void this.land(again)));
+    }
     if (swarm.strikes('outsideCancel'))
       time.after(chance.int(0, 40_000), () => this.#whenever(() => void this.cancel(job.id, job.uid, job)));
     return job;

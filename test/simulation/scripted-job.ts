@@ -7,6 +7,8 @@ export interface Submission {
   readonly singleton: boolean;
   readonly limitMs: number;
   readonly requeue: boolean;
+  /** Somebody submitted the script once more by hand. */
+  readonly isOutside: boolean;
 }
 
 export const LIVE_STATES = ['PENDING', 'CONFIGURING', 'RUNNING', 'COMPLETING'] as const;

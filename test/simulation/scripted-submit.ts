@@ -21,7 +21,7 @@ export interface SubmitParts {
 }
 
 /** A request may still be on its way for this long after its process has ended, ms. */
-export const IN_FLIGHT_MAX_MS = 7_000;
+export const IN_FLIGHT_MAX_MS = 14_000;
 const UNKILLABLE_MAX_MS = 40_000;
 
 export const exited = (exitCode: number, stdout: string, stderr: string): Ending => ({
@@ -65,7 +65,10 @@ function parseSubmission(argv: readonly string[], { files, uid }: SubmitParts): 
   const [script, ...more] = words.rest();
   if (script === undefined || more.length > 0) throw new Error(`sbatch: one script, not ${argv.join(' ')}`);
   if (!files.hasScript(script)) throw new Error(`sbatch: ${script} was not prepared`);
-  return { cluster, submission: { uid, name, comment, directory, singleton, limitMs: limitMinutes * 60_000, requeue } };
+  return {
+    cluster,
+    submission: { uid, name, comment, directory, singleton, limitMs: limitMinutes * 60_000, requeue, isOutside: false },
+  };
 }
 
 /** One sbatch, with everything that may become of it. The process outlives the worker that started it. */

@@ -90,7 +90,7 @@ export class WorkerHost {
       backend: this.#backend(life, incarnation),
       coordinator: coordinator.portFor(life, this.#principal, () => this.isCutOff),
       store: log.openFor(life, incarnation),
-      directories: gatedDirectories(life, scheduler.files.directoriesOf(this.runsDir)),
+      directories: gatedDirectories(life, scheduler.files.directoriesOf(this.runsDir), this.parts.broken),
       profiles,
       clock: life.clock(clock),
       random: chance.fork(name),
@@ -190,13 +190,17 @@ export class WorkerHost {
 }
 
 /** A dead process reads and writes no file. */
-function gatedDirectories(life: Life, files: Parameters<typeof Worker.start>[0]['directories']): typeof files {
+function gatedDirectories(
+  life: Life,
+  files: Parameters<typeof Worker.start>[0]['directories'],
+  broken: Break | null,
+): typeof files {
   return {
     path: (jobId) => files.path(jobId),
     prepare: (jobId, content) => life.call('prepare', () => files.prepare(jobId, content)),
     collect: (jobId, limitBytes) => life.call('collect', () => files.collect(jobId, limitBytes)),
     endMarker: (jobId) => life.call('endMarker', () => files.endMarker(jobId)),
-    claim: (jobId) => life.call('claim', () => files.claim(jobId)),
+    claim: (jobId) => (broken === 'lookup' ? Promise.resolve(null) : life.call('claim', () => files.claim(jobId))),
     tails: (jobId, limitBytes) => life.call('tails', () => files.tails(jobId, limitBytes)),
     remove: (jobId) => life.call('remove', () => files.remove(jobId)),
     takeWakes: () => life.call('takeWakes', () => files.takeWakes()),

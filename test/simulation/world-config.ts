@@ -20,6 +20,8 @@ export interface WorldConfig {
   readonly minJobAgeMs: number;
   readonly ids: { readonly first: number; readonly last: number };
   readonly leaseTtlMs: number;
+  /** How many jobs of a task may be lost. */
+  readonly lossesMax: number;
   readonly grainMs: number;
   readonly worker: WorkerConfig;
   readonly limits: {
@@ -33,17 +35,19 @@ export function drawSwarm(chance: Chance, broken: Break | null, forced: readonly
   return new Swarm(chance.fork('swarm'), [...forced, ...(broken === null ? [] : NEEDED_FAULTS[broken])]);
 }
 
-export function drawConfig(chance: Chance, swarm: Swarm): WorldConfig {
+export function drawConfig(chance: Chance, swarm: Swarm, broken: Break | null): WorldConfig {
   const messageTimeoutMs = chance.int(2, 8) * 1_000;
   return {
-    tasks: chance.int(5, 16),
-    workers: chance.pick([1, 2, 2, 3]),
+    tasks: chance.int(8, 22),
+    // An old incarnation needs a new one beside it.
+    workers: Math.max(broken === 'epoch' ? 2 : 1, chance.pick([1, 2, 2, 3])),
     clusters: chance.pick([1, 1, 2]),
     healAtMs: chance.int(180_000, 360_000),
     messageTimeoutMs,
     minJobAgeMs: swarm.has('shortMemory') || swarm.has('idReuse') ? chance.int(2, 10) * 1_000 : 300_000,
     ids: swarm.has('idReuse') ? { first: 100, last: 100 + chance.int(60, 120) } : { first: 1, last: 4_000_000 },
-    leaseTtlMs: chance.int(30, 90) * 1_000,
+    leaseTtlMs: chance.int(18, 60) * 1_000,
+    lossesMax: chance.pick([1, 2, 3]),
     grainMs: chance.pick([500, 700, 1_000]),
     worker: {
       ...DEFAULT_WORKER_CONFIG,

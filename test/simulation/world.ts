@@ -58,7 +58,7 @@ export class World {
     const chance = new Chance(seed);
     this.#chance = chance.fork('world');
     this.swarm = drawSwarm(chance, broken, forced);
-    this.config = drawConfig(chance.fork('config'), this.swarm);
+    this.config = drawConfig(chance.fork('config'), this.swarm, broken);
     const { config, swarm, time } = this;
     this.#grainMs = config.grainMs;
     this.#accounting = new ScriptedAccounting(time, chance.fork('accounting'), swarm);
@@ -112,6 +112,7 @@ export class World {
       swarm,
       log: logHost('coordinator', coordinatorClock),
       leaseTtlMs: config.leaseTtlMs,
+      lossesMax: config.lossesMax,
       broken,
       onError,
     });
@@ -365,6 +366,7 @@ export class World {
           singleton: false,
           limitMs: 60_000,
           requeue: false,
+          isOutside: false,
         });
       }
       this.time.after(chance.int(200, 4_000), land);
