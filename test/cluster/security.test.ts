@@ -2,6 +2,7 @@ import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import { lstatSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { CredentialsFile } from '../../src/coordinator/credentials-file.js';
+import { errnoOf } from '../../src/workdir/io-error.js';
 import { eventually } from '../support/wait.js';
 import { Gateway } from './support/gateway.js';
 import { asAdmin, asJobUser } from './support/site.js';
@@ -35,7 +36,7 @@ function processes(what: 'cmdline' | 'environ'): ReadonlyMap<string, string> {
       found.set(pid, readFileSync(join('/proc', pid, what), 'latin1'));
     } catch (error) {
       // It has ended since.
-      if (!(error instanceof Object && 'code' in error)) throw error;
+      if (!['ENOENT', 'ESRCH'].includes(errnoOf(error) ?? '')) throw error;
     }
   }
   return found;
