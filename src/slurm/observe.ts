@@ -32,6 +32,9 @@ export interface FirstLook {
   readonly open: readonly Open[];
 }
 
+/** After KillWait, the epilog and UnkillableStepTimeout a job is gone, unless a process hangs in its node's kernel. */
+const STUCK_MS = 15 * 60_000;
+
 const NO_ROWS: readonly QueueRow[] = [];
 const NO_HANDLES: readonly Handle[] = [];
 
@@ -44,6 +47,7 @@ export function firstLook(
   items: readonly WatchItem[],
   views: readonly QueueView[],
   homeCluster: string | null,
+  nowMs: number,
 ): FirstLook {
   const answers = new Map<JobId, JobAnswer>();
   const open: Open[] = [];
@@ -51,7 +55,7 @@ export function firstLook(
   const single = views.length === 1 && only?.kind === 'answered' ? only.snapshot : null;
   for (const item of items) {
     const rows = single === null ? rowsOf(item, views) : (single.byToken.get(item.token) ?? NO_ROWS);
-    const place = settleInQueue(item, rows, homeCluster);
+    const place = settleInQueue(item, rows, homeCluster, nowMs);
     if ('kind' in place) {
       answers.set(item.jobId, place);
       continue;
@@ -88,7 +92,12 @@ function silence(
 }
 
 /** The answer of the queue about one job, or what has to be asked further. */
-function settleInQueue(item: WatchItem, all: readonly QueueRow[], homeCluster: string | null): JobAnswer | Open {
+function settleInQueue(
+  item: WatchItem,
+  all: readonly QueueRow[],
+  homeCluster: string | null,
+  nowMs: number,
+): JobAnswer | Open {
   const [first] = all;
   if (first === undefined) return { item, ended: null, others: NO_ROWS };
   const { handle } = item;
@@ -97,7 +106,7 @@ function settleInQueue(item: WatchItem, all: readonly QueueRow[], homeCluster: s
   if (all.length === 1) {
     // The usual case, and the fast one: 10,000 of these are answered per poll.
     if (isLive(first.state) && (handle === null || isOwn(first)) && isSubmittedSince(first.submittedAtMs, item)) {
-      return liveAnswer(item, first);
+      return liveAnswer(item, first, nowMs);
     }
   }
   const rows = all.filter((row) => isSubmittedSince(row.submittedAtMs, item));
@@ -113,7 +122,7 @@ function settleInQueue(item: WatchItem, all: readonly QueueRow[], homeCluster: s
     handle === null ? oldestOfToken(rows, oldestFirst) : own !== undefined && isLive(own.state) ? live[0] : own;
   const others = live.filter((row) => row !== pick);
   if (pick === undefined || !isLive(pick.state)) return { item, ended: pick ?? null, others };
-  return fromLiveRow(item, pick, handlesOf(item, others));
+  return lookAtEnding(fromLiveRow(item, pick, handlesOf(item, others)), pick, nowMs);
 }
 
 /** For a look-up: the oldest job that lives or did the work; if there is none, the oldest of all. */
@@ -129,7 +138,8 @@ const handlesOf = (item: WatchItem, rows: readonly QueueRow[]): readonly Handle[
   rows.length === 0 ? NO_HANDLES : rows.map((row) => handleOf(item, row));
 
 /** The same row and the same handle give the same answer: it is made once and kept with the row. */
-function liveAnswer(item: WatchItem, row: QueueRow): JobAnswer {
+function liveAnswer(item: WatchItem, row: QueueRow, nowMs: number): JobAnswer {
+  if (row.state === 'COMPLETING') return lookAtEnding(fromLiveRow(item, row, NO_HANDLES), row, nowMs);
   const kept = row.answer;
   if (kept !== null) {
     const { handle } = item;
@@ -142,6 +152,13 @@ function liveAnswer(item: WatchItem, row: QueueRow): JobAnswer {
   const answer = fromLiveRow(item, row, NO_HANDLES);
   if (answer.kind === 'seen') row.answer = answer;
   return answer;
+}
+
+/** Says of a job whose end takes far too long that it will not come by itself. Its phase stays. */
+function lookAtEnding(answer: JobAnswer, row: QueueRow, nowMs: number): JobAnswer {
+  if (answer.kind !== 'seen' || row.state !== 'COMPLETING') return answer;
+  if (row.endsAtMs === null || nowMs - row.endsAtMs < STUCK_MS) return answer;
+  return { ...answer, why: 'its end is stuck on the cluster: an administrator must look at its nodes' };
 }
 
 /** What accounting adds about a job that the queue did not settle. `view`: the accounts of the job's cluster. */

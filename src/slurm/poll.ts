@@ -54,7 +54,7 @@ export class Poller {
     const views = await Promise.all(clusters.map((cluster) => this.#askQueue(cluster)));
     this.#views = views;
     this.#items = items;
-    const { answers, open } = firstLook(items, views, site.homeCluster);
+    const { answers, open } = firstLook(items, views, site.homeCluster, this.#options.clock.nowMs());
     const accounts = new Map<string | null, AccountingView>();
     for (const cluster of clusters) {
       accounts.set(cluster, site.accountingKept ? await this.#askAccounting(cluster, open, site) : { kind: 'notKept' });

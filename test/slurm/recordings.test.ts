@@ -228,7 +228,7 @@ function answerTo(folder: readonly Recorded[], handle: boolean): string {
   };
   const tokens = new TokenReader('oc');
   const snapshot = new QueueReader(tokens, null).read(queue);
-  const { answers, open } = firstLook([item], [{ cluster: null, kind: 'answered', snapshot }], null);
+  const { answers, open } = firstLook([item], [{ cluster: null, kind: 'answered', snapshot }], null, 0);
   const [left] = open;
   const view = { kind: 'answered', snapshot: readAccounting(accounts, tokens) } as const;
   return shown(left === undefined ? answers.get(item.jobId) : settle(left, new Map([[null, view]]), null, 0));
