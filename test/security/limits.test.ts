@@ -1,10 +1,13 @@
-import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
+import { afterAll, beforeAll, describe, expect, jest, test } from '@jest/globals';
 import { connect } from 'node:net';
 import { ErrorBody, SubmitAnswer } from '../../src/coordinator/api.js';
 import { jobId } from '../support/ids.js';
 import { hello, profile } from '../coordinator/harness.js';
 import { httpCall } from '../coordinator/http-call.js';
 import { WireSite } from './wire-site.js';
+
+// On a machine that may be busy.
+jest.setTimeout(60_000);
 
 const KIB = 1024;
 const MIB = 1024 * KIB;

@@ -1,10 +1,13 @@
-import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
+import { afterAll, beforeAll, describe, expect, jest, test } from '@jest/globals';
 import { ErrorBody, SubmitAnswer, TaskView } from '../../src/coordinator/api.js';
 import type { TaskId } from '../../src/machines/vocabulary.js';
 import { jobId, taskId, token } from '../support/ids.js';
 import { hello } from '../coordinator/harness.js';
 import type { Call } from '../coordinator/http-call.js';
 import { WireSite } from './wire-site.js';
+
+// On a machine that may be busy.
+jest.setTimeout(60_000);
 
 const NOBODYS = taskId(99);
 
