@@ -67,7 +67,9 @@ describe('what was reported by others, on a real cluster', () => {
   }, 120_000);
 
   test('P52, P57: a gateway inside an allocation passes none of its variables on, and pins no job to its CPUs', async () => {
-    expect(Object.keys(insideOfAJob)).toEqual(expect.arrayContaining(['SLURM_JOB_ID', 'SLURM_STEP_ID', 'SLURM_CPUS_PER_TASK']));
+    expect(Object.keys(insideOfAJob)).toEqual(
+      expect.arrayContaining(['SLURM_JOB_ID', 'SLURM_STEP_ID', 'SLURM_CPUS_PER_TASK']),
+    );
     const taskId = await gateway.submit('look');
     expect(await gateway.ended(taskId)).toMatchObject({ phase: 'Completed' });
     const { cpus, inStep } = z.object({ cpus: z.int(), inStep: z.int() }).parse(await gateway.result(taskId));
