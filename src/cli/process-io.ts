@@ -13,6 +13,8 @@ const COLUMNS_ELSEWHERE = 120;
  * closes our stdout early (`| head`) ends the process quietly.
  */
 export function processIo(): Io {
+  // A scheduler makes a job's output files under the mask of whoever submitted it.
+  process.umask(0o077);
   const controller = new AbortController();
   let readsStdin = false;
   for (const name of ['SIGINT', 'SIGTERM'] as const) {

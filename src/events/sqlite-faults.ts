@@ -8,7 +8,7 @@ const ADVICE: Readonly<Record<StoreFault, string>> = {
   readOnly: 'check its owner and mode, and that the file system is not mounted read-only',
   full: 'make room on the disk (or raise the quota), then try again; nothing was half-written',
   corrupt: 'stop writing, keep a copy, check the disk, and restore it from an export or a backup',
-  io: 'check the disk and the kernel log, then start again: the log itself will tell what was written',
+  io: 'check the disk, the room on it and the kernel log, then start again: the log itself will tell what was written',
   newerVersion: 'use the release that wrote it, or a newer one',
   missing: 'check the path',
   unsafe: 'take the write permission from others',
