@@ -72,7 +72,6 @@ type Lasting = { [F in Fault]: (typeof FAULTS)[F] extends { everyMs: number } ? 
 export const FAULT_NAMES = Object.keys(FAULTS) as readonly Fault[];
 /** What the lock of the state directory excludes: only in worlds that ask for it. */
 const ASKED_FOR_ONLY: readonly Fault[] = ['twoWriters', 'twoCoordinators'];
-const isLasting = (fault: Fault): fault is Lasting => 'everyMs' in FAULTS[fault];
 
 /** Which faults a world has, and whether one strikes now. */
 export class Swarm {

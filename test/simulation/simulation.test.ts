@@ -1,7 +1,10 @@
-import { describe, expect, test } from '@jest/globals';
+import { describe, expect, jest, test } from '@jest/globals';
 import { BREAKS } from './breaks.js';
 import type { Fault } from './faults.js';
 import { runSeed } from './run-seed.js';
+
+/** A world takes half a second; on a machine that is busy with other things it may take much longer. */
+jest.setTimeout(120_000);
 
 /** Worlds that once broke a promise, with the faults that they had in any case, and which promise. */
 const ONCE_BROKEN: readonly (readonly [seed: number, promise: string, forced: readonly Fault[]])[] = [
@@ -14,14 +17,14 @@ const ONCE_BROKEN: readonly (readonly [seed: number, promise: string, forced: re
 
 /** For each break a few worlds in which the checker sees it. */
 const SEEN_IN: Readonly<Record<(typeof BREAKS)[number], readonly number[]>> = {
-  settling: [1, 2, 3, 4, 5],
-  lookup: [7, 11, 14],
-  epoch: [17],
-  version: [1, 2, 3, 4, 5],
+  settling: [1, 3, 4],
+  lookup: [1, 2, 3],
+  epoch: [2, 6, 13],
+  version: [1, 2, 3],
 };
 
 describe('a whole site with a scripted scheduler', () => {
-  test.each(Array.from({ length: 10 }, (_, index) => 1 + index))(
+  test.each(Array.from({ length: 8 }, (_, index) => 1 + index))(
     'seed %i: keeps every promise under faults, and settles everything when they have healed',
     async (seed) => {
       const { violations, tasks, ends } = await runSeed(seed);
