@@ -68,6 +68,8 @@ describe('a state directory that can not be used ends every command with code 7,
   });
 
   const limits = afterMounting('mount -t tmpfs -o size=16k none "$FIRST"');
+  // Where the system allows no mounts, the tests of the store stand for it.
+  // eslint-disable-next-line no-restricted-syntax
   (limits === null ? test.skip : test)('a disk without room', () => {
     const directory = temporaryDirectory();
     const argv = [...(limits ?? []), process.execPath, program(), 'serve', '--state-dir', directory];
@@ -84,6 +86,7 @@ describe('a state directory that can not be used ends every command with code 7,
   });
 
   const readOnly = afterMounting('mount -t tmpfs none "$FIRST"; mount -o remount,ro "$FIRST"');
+  // eslint-disable-next-line no-restricted-syntax
   (readOnly === null ? test.skip : test)('a file system that is mounted read-only', () => {
     const directory = temporaryDirectory();
     const argv = [...(readOnly ?? []), process.execPath, program(), 'serve', '--state-dir', directory];
