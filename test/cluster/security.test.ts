@@ -48,7 +48,7 @@ describe('INV-9 secrets, on a real cluster', () => {
 
   beforeAll(async () => {
     gateway = await Gateway.start({
-      clusterToml: '[profiles.spy]\nscript = "spy.sh"\ncpus = 1\nwalltime_s = 120\n',
+      clusterToml: '[cluster]\nname = "lab"\n[profiles.spy]\nscript = "spy.sh"\ncpus = 1\nwalltime_s = 120\n',
       scripts: { 'spy.sh': SPY },
       workerEnvironment: Object.fromEntries(PLANTED.map((name) => [name, MARKER])),
     });
