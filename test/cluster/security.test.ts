@@ -35,8 +35,8 @@ function processes(what: 'cmdline' | 'environ'): ReadonlyMap<string, string> {
     try {
       found.set(pid, readFileSync(join('/proc', pid, what), 'latin1'));
     } catch (error) {
-      // It has ended since.
-      if (!['ENOENT', 'ESRCH'].includes(errnoOf(error) ?? '')) throw error;
+      // It has ended since, or is none of ours: a container's first process.
+      if (!['ENOENT', 'ESRCH', 'EACCES'].includes(errnoOf(error) ?? '')) throw error;
     }
   }
   return found;
