@@ -57,8 +57,6 @@ export const delivery: Bench = {
 /** Seconds; each job ends at another point of the worker's rhythm. */
 const sleepS = (n: number): string => (1 + (n % 20) * 0.07).toFixed(2);
 
-const nowMs = (): number => performance.timeOrigin + performance.now();
-
 async function oneTask(client: CoordinatorClient, n: number): Promise<number> {
   const payload = { profile: 'stamp', parameters: { s: Number(sleepS(n)) } };
   const { taskId } = answered(await client.submit({ kind: 'training', payload }));
@@ -67,12 +65,12 @@ async function oneTask(client: CoordinatorClient, n: number): Promise<number> {
     if (item.kind !== 'change') throw new Error(`the watch: ${JSON.stringify(item)}`);
   }
   const { result } = answered(await client.result(taskId));
-  return (nowMs() - Stamp.parse(result).endedNs) / 1000;
+  return (Date.now() - Stamp.parse(result).endedNs) / 1000;
 }
 
 async function onePlain(directory: string, profile: string, n: number): Promise<number> {
   const [input, result] = [join(directory, `plain-${n}.in`), join(directory, `plain-${n}.out`)];
   await command('sh', '-c', `echo ${sleepS(n)} >'${input}'`);
   await command('sbatch', '--wait', '--output=/dev/null', profile, input, result);
-  return (nowMs() - Stamp.parse(JSON.parse(readFileSync(result, 'utf8'))).endedNs) / 1000;
+  return (Date.now() - Stamp.parse(JSON.parse(readFileSync(result, 'utf8'))).endedNs) / 1000;
 }

@@ -4,9 +4,8 @@ import { WorkerClient } from '../src/coordinator/worker-client.js';
 import type { TaskId } from '../src/machines/vocabulary.js';
 import { systemClock } from '../src/runtime/clock.js';
 import { systemRandom } from '../src/runtime/random.js';
-import { eventually } from '../test/support/wait.js';
 import type { Bench } from './support/bench.js';
-import { inParallel, rate } from './support/measure.js';
+import { inParallel, rate, until } from './support/measure.js';
 import { answered, cpuS, Gateway, memoryMB } from './support/services.js';
 import { completedBy, HELLO, newJob, portAnswered, taskOf } from './support/tasks.js';
 
@@ -41,11 +40,11 @@ export const load: Bench = {
       const startedMs = performance.now();
       const startedCpuS = cpuS(pid);
       const submitting = submitAll(gateway, tasks);
-      await eventually(() => (crowd.completed >= tasks ? true : null), PATIENCE_MS);
+      await until('every task is completed', () => crowd.completed >= tasks, PATIENCE_MS);
       const wallS = (performance.now() - startedMs) / 1000;
       const usedS = cpuS(pid) - startedCpuS;
       const ids = await submitting;
-      await eventually(() => (watched.over.size >= tasks ? true : null), PATIENCE_MS);
+      await until('every end is told', () => watched.over.size >= tasks, PATIENCE_MS);
       const listed = await countCompleted(gateway.admin);
       stop.abort();
       await Promise.all([watching, sampling, ...leasing]);

@@ -1,3 +1,5 @@
+import { systemClock } from '../../src/runtime/clock.js';
+
 /** How long something took: by the clock on the wall, and by this process's own CPU (children do not count). */
 export interface Took<T> {
   readonly value: T;
@@ -28,4 +30,18 @@ export async function inParallel(count: number, width: number, run: (index: numb
     }
   };
   await Promise.all(Array.from({ length: Math.min(width, count) }, lane));
+}
+
+/** Waits until `look` answers true. Throws after `limitMs`, by a clock that nobody sets. */
+export async function until(
+  what: string,
+  look: () => boolean | Promise<boolean>,
+  limitMs: number,
+  everyMs = 50,
+): Promise<void> {
+  const endMs = systemClock.monotonicMs() + limitMs;
+  while (!(await look())) {
+    if (systemClock.monotonicMs() > endMs) throw new Error(`not within ${limitMs / 1000} s: ${what}`);
+    await systemClock.sleep(everyMs);
+  }
 }

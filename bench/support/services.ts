@@ -11,7 +11,7 @@ import type { ClientAnswer } from '../../src/coordinator/client.js';
 import type { Role } from '../../src/coordinator/api.js';
 import { systemClock } from '../../src/runtime/clock.js';
 import { systemRandom } from '../../src/runtime/random.js';
-import { eventually } from '../../test/support/wait.js';
+import { until } from './measure.js';
 
 const START_MS = 60_000;
 
@@ -51,12 +51,9 @@ export class Service {
     return this.#child.pid ?? 0;
   }
 
-  /** Its JSON log lines so far. */
-  log(): readonly Readonly<Record<string, unknown>>[] {
-    return this.text()
-      .split('\n')
-      .filter((line) => line.startsWith('{') && line.endsWith('}'))
-      .map((line) => JSON.parse(line) as Record<string, unknown>);
+  /** Whether one of its log lines has this message. */
+  says(message: string): boolean {
+    return this.text().includes(`"message":${JSON.stringify(message)}`);
   }
 
   text(): string {
@@ -109,10 +106,7 @@ export class Gateway {
       '127.0.0.1:0',
       '--json',
     ]);
-    await eventually(
-      () => (service.log().some(({ message }) => message === 'listening') ? true : null),
-      START_MS,
-    ).catch((cause: unknown) => {
+    await until('the coordinator listens', () => service.says('listening'), START_MS).catch((cause: unknown) => {
       throw new Error(`the coordinator did not start: ${service.text()}`, { cause });
     });
     const credentials = await readCredentialsFile(join(directory, 'coordinator/admin.json'));

@@ -103,7 +103,7 @@ export class Coordination {
 
   async #takeWishes(wishes: RenewAnswer, held: readonly HeldLease[]): Promise<void> {
     const changes: JobChange[] = [];
-    const sent = new Map(held.map(({ taskId, epoch }) => [taskId, epoch]));
+    const sent = new Map(wishes.lost.length === 0 ? [] : held.map(({ taskId, epoch }) => [taskId, epoch]));
     for (const taskId of wishes.lost) {
       for (const job of this.#live(taskId)) {
         // The task may have come back under a newer lease while this answer was on its way.
