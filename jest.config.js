@@ -7,6 +7,8 @@ const shared = {
 
 /** Two projects: `unit` needs no scheduler; `cluster` runs against the real one that test/cluster/up.sh brings up. */
 export default {
+  // Jest leaves one core free, which on two cores is half of the machine.
+  maxWorkers: '100%',
   projects: [
     {
       ...shared,
