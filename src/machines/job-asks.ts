@@ -36,11 +36,18 @@ export function askOf(job: Job, nowMs: number, keepDirectoryMs: number): Ask {
     case 'Failed':
     case 'Cancelled':
     case 'Lost':
-      if (!job.aftermath.delivered) return 'deliver';
+      if (!job.aftermath.delivered) return endsAlone(job) ? 'deliver' : 'none';
       if (job.aftermath.directoryRemoved) return 'none';
       return nowMs >= removeAtMs(job, keepDirectoryMs) ? 'removeDirectory' : 'none';
   }
 }
+
+/**
+ * Whether the end may be announced: while another job with its token lives, a job without a result is not over for
+ * anybody else (INV-3). Whoever abandons it does not wait.
+ */
+const endsAlone = (job: Job): boolean =>
+  phaseOf(job) === 'Completed' || contextOf(job).reason === 'ABANDONED' || job.aftermath.duplicates.length === 0;
 
 const ATTEMPT_PAUSE_MS = { first: 5_000, max: 600_000 } as const;
 

@@ -13,7 +13,7 @@ import { classifyQuery } from './classify.js';
 import type { Limits } from './config.js';
 import { CLOCK_SLACK_MS, jobName, TokenReader } from './identity.js';
 import { clusterOf, firstLook, settle, type AccountingView, type Open, type QueueView } from './observe.js';
-import { queueArgv, QueueReader } from './queue.js';
+import { queueArgv, QueueReader, type QueueRow } from './queue.js';
 
 export interface PollerOptions {
   readonly broker: Broker;
@@ -66,28 +66,29 @@ export class Poller {
 
   /**
    * Tells whether the last poll saw another job, ours or not, under a handle's id (INV-13): ids wrap and are used again.
-   * What the job on record is called is learned from the polls before.
+   * What the job on record is called is learned from the polls before; one that was only just found is told by its
+   * submit time, for two of our own jobs may have had the id one after the other.
    */
   reuseCheck(homeCluster: string | null): (handle: Handle) => boolean {
-    const tokens = new Map<string, string>();
+    const rows = new Map<string, Pick<QueueRow, 'token' | 'submittedAtMs'>>();
     for (const view of this.#views) {
       if (view.kind !== 'answered') continue;
-      for (const [token, rows] of view.snapshot.byToken) {
-        for (const row of rows) tokens.set(key(row.id, view.cluster), token);
+      for (const ours of view.snapshot.byToken.values()) {
+        for (const row of ours) rows.set(key(row.id, view.cluster), row);
       }
     }
+    const handleKey = (handle: Handle): string =>
+      `${key(handle.id, clusterOf(handle, homeCluster))}/${String(handle.submittedAtMs)}`;
     const watched = new Map<string, string>();
-    for (const { handle, token } of this.#items) {
-      if (handle !== null) watched.set(key(handle.id, clusterOf(handle, homeCluster)), token);
-    }
+    for (const { handle, token } of this.#items) if (handle !== null) watched.set(handleKey(handle), token);
     return (handle) => {
       const cluster = clusterOf(handle, homeCluster);
       const view = this.#views.find((one) => one.cluster === cluster);
       if (view?.kind === 'answered' && view.snapshot.isForeign(handle.id)) return true;
-      const place = key(handle.id, cluster);
-      const expected = watched.get(place);
-      const seen = tokens.get(place);
-      return seen !== undefined && expected !== undefined && seen !== expected;
+      const row = rows.get(key(handle.id, cluster));
+      if (row === undefined) return false;
+      const expected = watched.get(handleKey(handle));
+      return expected === undefined ? row.submittedAtMs !== handle.submittedAtMs : row.token !== expected;
     };
   }
 

@@ -153,6 +153,8 @@ export class Coordination {
       await clock.sleep(RENEW_RETRY_MS, signal);
       return 0;
     }
+    // A worker that is full has to be known all the same: without a greeting nobody takes its outcomes.
+    if (count < 1) return 0;
     const sentAtMs = clock.monotonicMs();
     const answer = await coordinator.acquire({ count, waitMs: config.acquireWaitMs }, signal);
     if (answer.kind !== 'answered') {

@@ -134,9 +134,8 @@ export class Worker {
   /** Takes tasks up to the capacity, and gives their number; one call, which may wait at the coordinator. */
   async acquire(signal: AbortSignal): Promise<number> {
     const room = this.#deps.config.capacity - this.#unfinished();
-    if (room < 1) return 0;
-    const taken = await this.#coordination.acquire(Math.min(room, 1000), signal);
-    this.#wake();
+    const taken = await this.#coordination.acquire(Math.max(0, Math.min(room, 1000)), signal);
+    if (room > 0) this.#wake();
     return taken;
   }
 

@@ -107,7 +107,7 @@ export class Checker {
     this.#positions.set(log, position);
     if (stream.startsWith('task/')) this.#readTask(stream, version, event);
     else if (stream.startsWith('job/')) this.#readJob(log, stream, version, event);
-    else this.#readHealth(log, event);
+    else this.#readHealth(incarnation?.name ?? log, event);
     if (incarnation?.isBlind === true && LEARNED.includes(event.type)) {
       const source = event.type === 'submission.found' ? event.source : '';
       if (source !== 'directory') this.fail(`${stream}: ${event.type} although no question was answered (INV-10)`);

@@ -13,6 +13,21 @@ const ONCE_BROKEN: readonly (readonly [seed: number, promise: string, forced: re
     'a cancel ended a job of the same user that had got a used id again (INV-13)',
     ['idReuse', 'runawayRows', 'coordinatorUnreachable', 'workerCrashTimed'],
   ],
+  [
+    296,
+    'a cancelled task was announced while a second job with its token was running (INV-3)',
+    ['answerLostAfterLanding', 'submitKilled'],
+  ],
+  [
+    112,
+    'a worker that was full never greeted a coordinator that had forgotten it, and could deliver nothing',
+    ['twoWriters', 'workerCrashTimed'],
+  ],
+  [
+    10,
+    'a cancel went to another job of ours that had got a used id, for a job that had only just been found (INV-13)',
+    ['landsLate', 'submitHangs'],
+  ],
 ];
 
 /** For each break a few worlds in which the checker sees it. */

@@ -45,6 +45,8 @@ interface Running {
   readonly incarnation: Incarnation;
   worker: Worker | null;
   readonly sinceMs: number;
+  /** Another process wrote to its log while it ran: its memory is old, and it can only be started again. */
+  sharedLog: boolean;
 }
 
 /** A gateway host: a worker's log, its runs directory, its submitting processes; and the worker, while it runs. */
@@ -79,8 +81,9 @@ export class WorkerHost {
       return chance.chance(0.5) ? 'crashBefore' : 'crashAfter';
     });
     const incarnation: Incarnation = { log: log.name, name, isBlind: false };
-    const running: Running = { life, incarnation, worker: null, sinceMs: time.nowMs };
+    const running: Running = { life, incarnation, worker: null, sinceMs: time.nowMs, sharedLog: false };
     this.#running.push(running);
+    if (this.#running.length > 1) for (const one of this.#running) one.sharedLog = true;
     life.onDeath(() => {
       this.#running = this.#running.filter((one) => one !== running);
       this.#startAgain(chance.int(1, 30_000));

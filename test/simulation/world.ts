@@ -206,8 +206,9 @@ export class World {
   #check(): void {
     this.checker.tick(this.#controllers.flatMap((controller) => controller.active()));
     for (const { running, parts } of this.#workers) {
-      const worker = running.length === 1 ? (running[0]?.worker ?? null) : null;
-      if (worker === null || !parts.log.isQuiet) continue;
+      const [only] = running;
+      const worker = only?.worker ?? null;
+      if (worker === null || only?.sharedLog === true || !parts.log.isQuiet) continue;
       const kept = JSON.stringify(sorted(worker.status().jobs));
       const read = JSON.stringify(sorted(this.checker.phaseCounts(parts.log.name)));
       if (kept !== read) this.checker.fail(`${parts.name} has ${kept} in memory, its log says ${read} (INV-12)`);
@@ -247,7 +248,8 @@ export class World {
       for (const directory of this.#files.list(worker.runsDir)) left.push(`${name}: the directory of ${directory}`);
     }
     for (const job of this.#controllers.flatMap((controller) => controller.active())) {
-      if (job.token !== null && !this.#isAbandoned(job.token)) left.push(`${place(job)} is ${job.state}`);
+      // One that was submitted by hand after its job was over is nobody's; before that it is among the duplicates.
+      if (job.token !== null && !job.isOutside && !this.#isAbandoned(job.token)) left.push(`${place(job)} is ${job.state}`);
     }
     return left;
   }
@@ -380,8 +382,7 @@ export class World {
     for (const end of [...this.#running]) end();
     for (const controller of this.#controllers) controller.releaseAll();
     for (const worker of this.#workers) {
-      // A process whose log somebody else wrote to can only be started again.
-      if (worker.running.length > 1) worker.kill();
+      if (worker.running.some(({ sharedLog }) => sharedLog)) worker.kill();
     }
     this.checker.healedAtMs = this.time.nowMs;
   }
