@@ -1,4 +1,4 @@
-import { mkdir, open, readFile, rename, rm } from 'node:fs/promises';
+import { mkdir, open, readdir, readFile, rename, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { z } from 'zod';
 import type { TaskId } from '../machines/vocabulary.js';
@@ -42,7 +42,12 @@ export class FileTails implements TailStore {
 
   async put(taskId: TaskId, tails: Tails): Promise<void> {
     this.#made ??= mkdir(this.#directory, { recursive: true, mode: 0o700 });
-    await this.#made;
+    try {
+      await this.#made;
+    } catch (error) {
+      this.#made = null; // a full disk may have room the next time
+      throw error;
+    }
     this.#count += 1;
     const path = this.#path(taskId);
     const temporary = `${path}.${String(process.pid)}.${String(this.#count)}`;
@@ -65,6 +70,27 @@ export class FileTails implements TailStore {
       return Tails.parse(JSON.parse(await readFile(this.#path(taskId), 'utf8')));
     } catch (error) {
       if (errorCode(error) === 'ENOENT') return null;
+      throw error;
+    }
+  }
+
+  /** Deletes what was last handed over before `beforeMs` (Unix epoch ms); gives how many files went. */
+  async prune(beforeMs: number): Promise<number> {
+    let removed = 0;
+    for (const name of await this.#names()) {
+      const path = join(this.#directory, name);
+      if ((await stat(path)).mtimeMs >= beforeMs) continue;
+      await rm(path, { force: true });
+      removed += 1;
+    }
+    return removed;
+  }
+
+  async #names(): Promise<readonly string[]> {
+    try {
+      return await readdir(this.#directory);
+    } catch (error) {
+      if (errorCode(error) === 'ENOENT') return [];
       throw error;
     }
   }

@@ -13,6 +13,9 @@ import { FileTails } from './output-tails.js';
 import { Coordinator } from './service.js';
 
 const TICK_MS = 1_000;
+const PRUNE_EVERY_MS = 24 * 3_600_000;
+/** Output of tasks is kept this long after it was last handed over. */
+const KEEP_OUTPUT_MS = 30 * PRUNE_EVERY_MS;
 /** A pause between two ticks that is no ordinary delay: the process was stopped, or its machine slept. */
 const STANDSTILL_MS = 10_000;
 
@@ -59,7 +62,10 @@ export async function startServer(deps: ServerDeps): Promise<Server> {
   await app.listen({ host: deps.host, port: deps.port });
   const url = deps.publicUrl ?? urlOf(app, deps.host);
   const stopping = new AbortController();
-  const ticking = keepTicking(coordinator, clock, log, stopping.signal);
+  const ticking = Promise.all([
+    keepTicking(coordinator, clock, log, stopping.signal),
+    keepPruning(tails, clock, log, stopping.signal),
+  ]);
   const close = async (): Promise<void> => {
     stopping.abort();
     await ticking;
@@ -104,5 +110,18 @@ async function keepTicking(coordinator: Coordinator, clock: Clock, log: Log, sig
     } catch (error) {
       log.error({ err: error }, 'a tick failed; the next one tries again');
     }
+  }
+}
+
+/** What tasks printed is for people who look soon; nothing else deletes it, and a task may leave up to 1 MiB. */
+async function keepPruning(tails: FileTails, clock: Clock, log: Log, signal: AbortSignal): Promise<void> {
+  while (!signal.aborted) {
+    try {
+      const removed = await tails.prune(clock.nowMs() - KEEP_OUTPUT_MS);
+      if (removed > 0) log.info({ removed }, 'deleted old output of tasks');
+    } catch (error) {
+      log.error({ err: error }, 'old output of tasks could not be deleted; tried again tomorrow');
+    }
+    await clock.sleep(PRUNE_EVERY_MS, signal);
   }
 }
