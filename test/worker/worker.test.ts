@@ -203,6 +203,20 @@ describe('INV-8 a submission happens once', () => {
     await world.until(() => world.backend.submissions.length === 2);
   });
 
+  test('submissions that come to nothing are further and further apart, and after the last the job is rejected', async () => {
+    const world = await offered(new WorkerWorld({ attemptsMax: 3 }));
+    for (let i = 0; i < 9; i += 1) world.backend.plans.push({ lands: false });
+    await world.until(isDelivered, 3_600_000);
+    expect(world.backend.submissions).toHaveLength(3);
+    const startedAtMs = (await world.recorded()).flatMap(({ event }) =>
+      event.type === 'submission.started' ? [event.atMs] : [],
+    );
+    const [first = 0, second = 0, third = 0] = startedAtMs;
+    expect(second - first).toBeGreaterThanOrEqual(5_000);
+    expect(third - second).toBeGreaterThanOrEqual(10_000);
+    expect(world.coordinator.outcomes).toMatchObject([{ type: 'failed', reason: 'BACKEND_REJECTED' }]);
+  });
+
   test('a claim in the directory shows that the lost submission ran, though nobody lists it any more', async () => {
     const world = await offered();
     world.backend.plans.push({ lands: false });
