@@ -15,7 +15,6 @@ const PEOPLE = {
   root: 'admin',
 } as const;
 export type Person = keyof typeof PEOPLE;
-const EVERYONE: readonly Person[] = ['alice', 'bob', 'w1', 'w2', 'viewer', 'root'];
 
 /** A coordinator on a real socket, with two submitters and two workers. */
 export class WireSite {
