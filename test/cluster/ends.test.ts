@@ -24,7 +24,7 @@ const SCRIPTS = {
     'if [ -e again ]; then printf \'{"run":2}\' >"$2"; exit 0; fi; touch again; sleep 600',
     '--requeue',
   ),
-  'no-partition.sh': script('true', '--partition=nowhere'),
+  'refused.sh': script('true', '--partition=nowhere'),
 };
 const TOML = ['[cluster]', 'name = "test"', '']
   .concat(Object.keys(SCRIPTS).flatMap((name) => [`[profiles.${name.replace('.sh', '')}]`, `script = "${name}"`, '']))
@@ -93,7 +93,7 @@ describe('how jobs end on a real cluster', () => {
   }, 60_000);
 
   test('a refused submission is Failed(BACKEND_REJECTED) and explain tells the words of the refusal (INV-2)', async () => {
-    const task = await gateway.ended(await gateway.submit('no-partition'));
+    const task = await gateway.ended(await gateway.submit('refused'));
     expect(task).toMatchObject({ phase: 'Failed', reason: 'BACKEND_REJECTED' });
     // The scheduler's own words are the administrator's (INV-2).
     expect(JSON.stringify(task)).not.toMatch(/nowhere|partition/);
