@@ -13,7 +13,7 @@ import { classifyQuery } from './classify.js';
 import type { Limits } from './config.js';
 import { CLOCK_SLACK_MS, jobName, TokenReader } from './identity.js';
 import { clusterOf, firstLook, settle, type AccountingView, type Open, type QueueView } from './observe.js';
-import { queueArgv, QueueReader, type QueueRow } from './queue.js';
+import { queueArgv, QueueReader, type QueueRow, type QueueSnapshot } from './queue.js';
 
 export interface PollerOptions {
   readonly broker: Broker;
@@ -39,7 +39,8 @@ export class Poller {
   readonly #options: PollerOptions;
   readonly #tokens: TokenReader;
   readonly #readers = new Map<string | null, QueueReader>();
-  #views: readonly QueueView[] = [];
+  /** The newest answer of each cluster's queue; one that does not answer now leaves what it said before. */
+  readonly #answered = new Map<string | null, QueueSnapshot>();
   #items: readonly WatchItem[] = [];
 
   constructor(options: PollerOptions) {
@@ -52,7 +53,7 @@ export class Poller {
     if (items.length === 0) return { jobs, outage: null, queueOutage: null, oddities: [] };
     const clusters = this.#clustersOf(items, site);
     const views = await Promise.all(clusters.map((cluster) => this.#askQueue(cluster)));
-    this.#views = views;
+    for (const view of views) if (view.kind === 'answered') this.#answered.set(view.cluster, view.snapshot);
     this.#items = items;
     const { answers, open } = firstLook(items, views, site.homeCluster, this.#options.clock.nowMs());
     const accounts = new Map<string | null, AccountingView>();
@@ -65,17 +66,14 @@ export class Poller {
   }
 
   /**
-   * Tells whether the last poll saw another job, ours or not, under a handle's id (INV-13): ids wrap and are used again.
+   * Tells whether the last poll that was answered saw another job, ours or not, under a handle's id (INV-13): ids wrap and are used again.
    * What the job on record is called is learned from the polls before; one that was only just found is told by its
    * submit time, for two of our own jobs may have had the id one after the other.
    */
   reuseCheck(homeCluster: string | null): (handle: Handle) => boolean {
     const rows = new Map<string, Pick<QueueRow, 'token' | 'submittedAtMs'>>();
-    for (const view of this.#views) {
-      if (view.kind !== 'answered') continue;
-      for (const ours of view.snapshot.byToken.values()) {
-        for (const row of ours) rows.set(key(row.id, view.cluster), row);
-      }
+    for (const [cluster, { byToken }] of this.#answered) {
+      for (const ours of byToken.values()) for (const row of ours) rows.set(key(row.id, cluster), row);
     }
     const handleKey = (handle: Handle): string =>
       `${key(handle.id, clusterOf(handle, homeCluster))}/${String(handle.submittedAtMs)}`;
@@ -83,8 +81,7 @@ export class Poller {
     for (const { handle, token } of this.#items) if (handle !== null) watched.set(handleKey(handle), token);
     return (handle) => {
       const cluster = clusterOf(handle, homeCluster);
-      const view = this.#views.find((one) => one.cluster === cluster);
-      if (view?.kind === 'answered' && view.snapshot.isForeign(handle.id)) return true;
+      if (this.#answered.get(cluster)?.isForeign(handle.id) === true) return true;
       const row = rows.get(key(handle.id, cluster));
       if (row === undefined) return false;
       const expected = watched.get(handleKey(handle));

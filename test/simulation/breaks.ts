@@ -14,12 +14,15 @@ export const NEEDED_FAULTS: Readonly<Record<Break, readonly Fault[]>> = {
   version: ['twoWriters', 'workerCrashTimed'],
 };
 
+export interface BackendWatch {
+  /** Around each poll. */
+  readonly observe: (ask: () => Promise<Observations>) => Promise<Observations>;
+  /** Before a cancel is made out. */
+  readonly cancelling: () => void;
+}
+
 /** The port, with what the world wants to see of it, and with what is broken. */
-export function watchedBackend(
-  backend: Backend,
-  broken: Break | null,
-  observe: (ask: () => Promise<Observations>) => Promise<Observations>,
-): Backend {
+export function watchedBackend(backend: Backend, broken: Break | null, watch: BackendWatch): Backend {
   return {
     get name() {
       return backend.name;
@@ -38,10 +41,13 @@ export function watchedBackend(
     submit: (request) => backend.submit(request),
     endAttempt: (token) => backend.endAttempt(token),
     observe: async (items) => {
-      const seen = await observe(() => backend.observe(items));
+      const seen = await watch.observe(() => backend.observe(items));
       return broken === 'lookup' ? withoutLookups(items, seen) : seen;
     },
-    cancel: (handles) => backend.cancel(handles),
+    cancel: (handles) => {
+      watch.cancelling();
+      return backend.cancel(handles);
+    },
     runStep: (request) => backend.runStep(request),
     callCounts: () => backend.callCounts(),
     close: () => backend.close(),

@@ -142,7 +142,10 @@ export class WorkerHost {
   #backend(life: Life, incarnation: Incarnation): Backend {
     const { scheduler, clock, limits, clusters, jobNamePrefix, broken, checker, onError } = this.parts;
     let answered = 0;
-    const seen = new Map<string, number>();
+    // When each queue was asked in the newest poll, and as the worker knew it when it sent its newest cancel.
+    const answeredNow = new Map<string, number>();
+    let polled: ReadonlyMap<string, number> = new Map();
+    let knownAtCancel = polled;
     const run = scriptedRun({
       ...scheduler,
       processes: this.#processes,
@@ -150,7 +153,7 @@ export class WorkerHost {
         checker.submitStarted(incarnation, token);
       },
       onCancel: (job) => {
-        checker.cancelHits(incarnation, job, (seen.get(job.cluster) ?? -1) > job.visibleAtMs);
+        checker.cancelHits(incarnation, job, (knownAtCancel.get(job.cluster) ?? -1) > job.visibleAtMs);
       },
       onMistake: onError,
     });
@@ -160,9 +163,10 @@ export class WorkerHost {
         const ending = await run(call);
         const isAnswer = ending.kind === 'exited' && ending.exitCode === 0 && ending.stderr === '';
         if (isAnswer && (call.command === 'squeue' || call.command === 'sacct')) answered += 1;
-        if (isAnswer && call.command === 'squeue') {
+        // The self-test's question has a header, and nobody looks at its rows.
+        if (isAnswer && call.command === 'squeue' && call.argv.includes('--noheader')) {
           const cluster = call.argv.find((word) => word.startsWith('--clusters='))?.slice('--clusters='.length);
-          seen.set(cluster ?? scheduler.controller(null).settings.cluster, askedAtMs);
+          answeredNow.set(cluster ?? scheduler.controller(null).settings.cluster, askedAtMs);
         }
         return ending;
       });
@@ -183,11 +187,17 @@ export class WorkerHost {
         endAttempt: (token) => life.call('endAttempt', () => this.#processes.endAttempt(token)),
       },
     });
-    return watchedBackend(backend, broken, async (ask) => {
-      const before = answered;
-      const observations = await ask();
-      incarnation.isBlind = answered === before;
-      return observations;
+    return watchedBackend(backend, broken, {
+      observe: async (ask) => {
+        const before = answered;
+        const observations = await ask();
+        incarnation.isBlind = answered === before;
+        polled = new Map(answeredNow);
+        return observations;
+      },
+      cancelling: () => {
+        knownAtCancel = polled;
+      },
     });
   }
 }

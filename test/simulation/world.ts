@@ -249,7 +249,8 @@ export class World {
     }
     for (const job of this.#controllers.flatMap((controller) => controller.active())) {
       // One that was submitted by hand after its job was over is nobody's; before that it is among the duplicates.
-      if (job.token !== null && !job.isOutside && !this.#isAbandoned(job.token)) left.push(`${place(job)} is ${job.state}`);
+      if (job.token !== null && !job.isOutside && !this.#isAbandoned(job.token))
+        left.push(`${place(job)} is ${job.state}`);
     }
     return left;
   }
