@@ -1,6 +1,7 @@
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import { TaskId } from '../../src/machines/vocabulary.js';
 import { z } from 'zod';
+import { eventually } from '../support/wait.js';
 import { Gateway } from './support/gateway.js';
 import { accountedJobs, openCompute } from './support/site.js';
 
@@ -33,7 +34,11 @@ describe('the main job on a real cluster', () => {
     const { jobs } = await gateway.task(taskId);
     expect(jobs).toEqual([expect.objectContaining({ phase: 'Completed', reason: null })]);
     const token = await tokenOf(gateway, jobs[0]?.jobId ?? '');
-    const rows = (await accountedJobs(startedAtMs)).filter(({ name }) => name.includes(token));
+    // The queue told of the end; accounting hears of it a little later.
+    const rows = await eventually(async () => {
+      const found = (await accountedJobs(startedAtMs)).filter(({ name }) => name.includes(token));
+      return found.some(({ state }) => state === 'COMPLETED') ? found : null;
+    }, 30_000);
     expect(rows).toEqual([expect.objectContaining({ name: `oc-${token}`, state: 'COMPLETED' })]);
     expect(gateway.directories()).toEqual([]);
   }, 60_000);

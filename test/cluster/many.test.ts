@@ -1,6 +1,7 @@
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import { z } from 'zod';
 import type { TaskId } from '../../src/machines/vocabulary.js';
+import { eventually } from '../support/wait.js';
 import { Gateway } from './support/gateway.js';
 import { accountedJobs } from './support/site.js';
 
@@ -31,7 +32,11 @@ describe('many tasks on a real cluster', () => {
     }
     const ours = await jobNames(gateway);
     expect(ours.size).toBe(TASKS);
-    const rows = (await accountedJobs(startedAtMs)).filter(({ name }) => ours.has(name));
+    // Accounting hears of an end a little later than the queue.
+    const rows = await eventually(async () => {
+      const found = (await accountedJobs(startedAtMs)).filter(({ name }) => ours.has(name));
+      return found.length >= TASKS ? found : null;
+    }, 30_000);
     expect(rows).toHaveLength(TASKS);
     const lines = statusLines(gateway.worker.log());
     expect(lines.length).toBeGreaterThan(0);
