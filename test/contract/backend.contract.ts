@@ -28,6 +28,8 @@ export interface BackendHints {
   readonly patienceMs: number;
   /** The shortest time limit that the backend keeps, or null where it is too long for a test. */
   readonly shortestWalltimeS: number | null;
+  /** The backend keeps a submission's time to the ms; one that does not is held to INV-13 by tests of its own rows. */
+  readonly exactSubmitTimes: boolean;
 }
 
 interface Submitted {
@@ -145,14 +147,15 @@ export function describeBackend(name: string, open: () => Promise<BackendHarness
       expect(answer).toMatchObject({ kind: 'absent', queue: 'absent' });
     });
 
-    test('INV-13: a job of the right number and token that was submitted before ours is not ours', async () => {
-      const job = await submit('#!/bin/sh\n:\n');
-      await until(job.item, 'Completed');
-      const dayMs = 86_400_000;
-      const tomorrows = { ...job.handle, submittedAtMs: job.handle.submittedAtMs + dayMs };
-      const answer = await look({ ...job.item, handle: tomorrows, sinceMs: job.item.sinceMs + dayMs });
-      expect(answer.kind).not.toBe('seen');
-    });
+    if (hints.exactSubmitTimes) {
+      test('INV-13: a handle with the right number and another submission time is not this job', async () => {
+        const job = await submit('#!/bin/sh\n:\n');
+        await until(job.item, 'Completed');
+        const other = { ...job.handle, submittedAtMs: job.handle.submittedAtMs - 86_400_000 };
+        const answer = await look({ ...job.item, handle: other });
+        expect(answer.kind).not.toBe('seen');
+      });
+    }
 
     test('INV-8: however often one token is submitted, the work is done once', async () => {
       const prepared = await prepare('#!/bin/sh\necho work >>work\ncp "$1" "$2"\n');

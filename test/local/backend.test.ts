@@ -15,5 +15,5 @@ describeBackend(
       close: async () => await backend.close(),
     };
   },
-  { patienceMs: 10_000, shortestWalltimeS: 1 },
+  { patienceMs: 10_000, shortestWalltimeS: 1, exactSubmitTimes: true },
 );
