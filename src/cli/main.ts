@@ -1,4 +1,5 @@
 #!/usr/bin/env node
+import './small-heap.js';
 import { processIo } from './process-io.js';
 import { runCli, sayError } from './run.js';
 

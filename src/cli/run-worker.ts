@@ -11,6 +11,7 @@ import { CliError } from './errors.js';
 import { EXIT } from './exit-codes.js';
 import type { Io } from './io.js';
 import { sayStatus } from './worker-status.js';
+import { keepHeapSmall } from './small-heap.js';
 
 export interface WorkerPlan {
   readonly name: string;
@@ -67,6 +68,7 @@ export async function runWorker(io: Io, plan: WorkerPlan, log: Log, signal: Abor
       };
       const worker = await Worker.start(deps, signal);
       if (worker === null) return;
+      keepHeapSmall();
       const saying = sayStatus(() => worker.status(), plan.statusEveryMs, { log, clock, signal });
       await worker.run(signal);
       await saying;
