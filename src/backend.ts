@@ -28,7 +28,12 @@ export interface Backend {
   /** Says what is true about every item, with a constant number of external calls however many there are. */
   observe(items: readonly WatchItem[]): Promise<Observations>;
   /** Asks for the end of many jobs. That it was asked proves nothing: the end is observed. */
-  cancel(handles: readonly Handle[]): Promise<CancelReply>;
+  cancel(targets: readonly CancelTarget[]): Promise<CancelReply>;
+  /**
+   * Whether enough is known to be sure that a cancel hits no other job (INV-13). False: not before the next poll is
+   * answered, for ids may have been given out again since the last one.
+   */
+  mayCancel(target: CancelTarget): boolean;
   /** Runs a command inside the allocation that a job holds; never allocates (INV-4). */
   runStep(request: StepRequest): Promise<StepReply>;
   /** External calls made so far, by command. */
@@ -157,8 +162,14 @@ export type SeenState =
   /** Taken away through no fault of its own; may come back under the same handle. */
   | { readonly phase: 'Lost'; readonly reason: 'NODE_FAILED' | 'PREEMPTED' };
 
+/** The handle alone does not say whose job it is by now. */
+export interface CancelTarget {
+  readonly token: Token;
+  readonly handle: Handle;
+}
+
 export interface CancelReply {
-  /** Handles whose request was answered; the others were not asked or got no answer. */
+  /** Handles whose request was answered, or whose job is gone; the others were not asked or got no answer. */
   readonly asked: readonly Handle[];
   readonly outage: NoAnswer | null;
 }

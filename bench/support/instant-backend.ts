@@ -22,6 +22,7 @@ export function instantBackend(onObserve: (items: readonly WatchItem[]) => void)
     submit: unused,
     endAttempt: unused,
     cancel: unused,
+    mayCancel: () => true,
     runStep: unused,
     callCounts: () => ({}),
     close: () => Promise.resolve(),

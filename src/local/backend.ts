@@ -5,6 +5,7 @@ import type {
   AttemptEnd,
   Backend,
   CancelReply,
+  CancelTarget,
   Observations,
   SelfTest,
   StepReply,
@@ -13,7 +14,7 @@ import type {
   SubmitRequest,
   WatchItem,
 } from '../backend.js';
-import { Token, type Handle } from '../machines/vocabulary.js';
+import { Token } from '../machines/vocabulary.js';
 import type { Clock } from '../runtime/clock.js';
 import { jobFiles, replaceFile } from '../workdir/directory.js';
 import { errnoOf, messageOf } from '../workdir/io-error.js';
@@ -184,8 +185,16 @@ class LocalBackend implements Backend {
     return await this.#observer.observe(items);
   }
 
-  async cancel(handles: readonly Handle[]): Promise<CancelReply> {
-    return await cancelJobs(this.#context, handles);
+  async cancel(targets: readonly CancelTarget[]): Promise<CancelReply> {
+    return await cancelJobs(
+      this.#context,
+      targets.map(({ handle }) => handle),
+    );
+  }
+
+  /** A handle's id is the job's token, and a process is compared with its boot and start time before it is ended. */
+  mayCancel(): boolean {
+    return true;
   }
 
   async runStep({ handle, argv, timeLimitMs, outputLimitBytes }: StepRequest): Promise<StepReply> {

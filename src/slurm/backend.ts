@@ -3,6 +3,7 @@ import type {
   Backend,
   BackendTiming,
   CancelReply,
+  CancelTarget,
   Observations,
   SelfTest,
   StepReply,
@@ -11,7 +12,7 @@ import type {
   SubmitRequest,
   WatchItem,
 } from '../backend.js';
-import type { Handle, Source, Token } from '../machines/vocabulary.js';
+import type { Source, Token } from '../machines/vocabulary.js';
 import { writeBatchScript, type BatchScript } from './batch-script.js';
 import { createBroker, createProcessRun, type Broker } from './broker.js';
 import { cancel } from './cancel.js';
@@ -102,11 +103,15 @@ class SlurmBackend implements Backend {
     return this.#track(this.#poller.observe(items, this.#site));
   }
 
-  cancel(handles: readonly Handle[]): Promise<CancelReply> {
-    const isReused = this.#poller.reuseCheck(this.#site.homeCluster);
+  cancel(targets: readonly CancelTarget[]): Promise<CancelReply> {
+    const standing = this.#poller.standings(this.#site.homeCluster);
     return this.#track(
-      cancel(handles, { broker: this.#broker, timeLimitMs: this.#limits.cancelTimeLimitMs, isReused }),
+      cancel(targets, { broker: this.#broker, timeLimitMs: this.#limits.cancelTimeLimitMs, standing }),
     );
+  }
+
+  mayCancel({ handle }: CancelTarget): boolean {
+    return this.#poller.hasHeard(handle, this.#site.homeCluster);
   }
 
   runStep(request: StepRequest): Promise<StepReply> {

@@ -1,4 +1,4 @@
-import type { CancelReply, NoAnswer } from '../backend.js';
+import type { CancelReply, CancelTarget, NoAnswer } from '../backend.js';
 import type { Handle } from '../machines/vocabulary.js';
 import type { Broker } from './broker.js';
 import { classifyCancel } from './classify.js';
@@ -6,11 +6,16 @@ import { classifyCancel } from './classify.js';
 /** Ids in one call. scancel sends one request per id; 200 keep a call short, and what fails with it small. */
 const CHUNK = 200;
 
+/**
+ * What the newest poll says about an id (INV-13). `reused`: another job holds it by now, so ours is gone and there is
+ * nothing to cancel. `unheard`: the queue did not answer then, or was never asked; nobody knows whose the id is.
+ */
+export type Standing = 'ours' | 'reused' | 'unheard';
+
 export interface CancelOptions {
   readonly broker: Broker;
   readonly timeLimitMs: number;
-  /** Does another job hold this id by now (INV-13)? Then ours is gone, and there is nothing to cancel. */
-  readonly isReused: (handle: Handle) => boolean;
+  readonly standing: (target: CancelTarget) => Standing;
 }
 
 export function cancelArgv(ids: readonly string[], cluster: string | null): readonly string[] {
@@ -21,15 +26,17 @@ export function cancelArgv(ids: readonly string[], cluster: string | null): read
  * Asks for the end of many jobs, many ids to a call, each call on its own: one that fails does not stop the others. An
  * id that is over or unknown counts as asked.
  */
-export async function cancel(handles: readonly Handle[], options: CancelOptions): Promise<CancelReply> {
+export async function cancel(targets: readonly CancelTarget[], options: CancelOptions): Promise<CancelReply> {
   const asked: Handle[] = [];
   let outage: NoAnswer | null = null;
   const byCluster = new Map<string | null, Handle[]>();
-  for (const handle of handles) {
-    if (options.isReused(handle)) {
-      asked.push(handle);
-      continue;
-    }
+  for (const target of targets) {
+    const { handle } = target;
+    const standing = options.standing(target);
+    if (standing === 'reused') asked.push(handle);
+    if (standing === 'unheard')
+      outage ??= { kind: 'unreachable', detail: 'the queue has not said yet whose this id is' };
+    if (standing !== 'ours') continue;
     const group = byCluster.get(handle.cluster);
     if (group === undefined) byCluster.set(handle.cluster, [handle]);
     else group.push(handle);

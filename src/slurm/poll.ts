@@ -1,5 +1,5 @@
-import type { JobAnswer, NoAnswer, Observations, WatchItem } from '../backend.js';
-import type { Handle, JobId } from '../machines/vocabulary.js';
+import type { CancelTarget, JobAnswer, NoAnswer, Observations, WatchItem } from '../backend.js';
+import type { JobId } from '../machines/vocabulary.js';
 import type { Clock } from '../runtime/clock.js';
 import {
   accountingArgv,
@@ -9,11 +9,12 @@ import {
   type AccountingSnapshot,
 } from './accounting.js';
 import type { Broker } from './broker.js';
+import type { Standing } from './cancel.js';
 import { classifyQuery } from './classify.js';
 import type { Limits } from './config.js';
 import { CLOCK_SLACK_MS, jobName, TokenReader } from './identity.js';
 import { clusterOf, firstLook, settle, type AccountingView, type Open, type QueueView } from './observe.js';
-import { queueArgv, QueueReader, type QueueRow, type QueueSnapshot } from './queue.js';
+import { queueArgv, QueueReader, type QueueSnapshot } from './queue.js';
 
 export interface PollerOptions {
   readonly broker: Broker;
@@ -39,9 +40,8 @@ export class Poller {
   readonly #options: PollerOptions;
   readonly #tokens: TokenReader;
   readonly #readers = new Map<string | null, QueueReader>();
-  /** The newest answer of each cluster's queue; one that does not answer now leaves what it said before. */
+  /** What each cluster's queue answered in the newest poll. */
   readonly #answered = new Map<string | null, QueueSnapshot>();
-  #items: readonly WatchItem[] = [];
 
   constructor(options: PollerOptions) {
     this.#options = options;
@@ -53,8 +53,10 @@ export class Poller {
     if (items.length === 0) return { jobs, outage: null, queueOutage: null, oddities: [] };
     const clusters = this.#clustersOf(items, site);
     const views = await Promise.all(clusters.map((cluster) => this.#askQueue(cluster)));
-    for (const view of views) if (view.kind === 'answered') this.#answered.set(view.cluster, view.snapshot);
-    this.#items = items;
+    for (const view of views) {
+      if (view.kind === 'answered') this.#answered.set(view.cluster, view.snapshot);
+      else this.#answered.delete(view.cluster);
+    }
     const { answers, open } = firstLook(items, views, site.homeCluster, this.#options.clock.nowMs());
     const accounts = new Map<string | null, AccountingView>();
     for (const cluster of clusters) {
@@ -65,28 +67,24 @@ export class Poller {
     return { jobs: answers, ...summary(views, [...accounts.values()]) };
   }
 
-  /**
-   * Tells whether the last poll that was answered saw another job, ours or not, under a handle's id (INV-13): ids wrap and are used again.
-   * What the job on record is called is learned from the polls before; one that was only just found is told by its
-   * submit time, for two of our own jobs may have had the id one after the other.
-   */
-  reuseCheck(homeCluster: string | null): (handle: Handle) => boolean {
-    const rows = new Map<string, Pick<QueueRow, 'token' | 'submittedAtMs'>>();
+  /** Whose the ids are, by the newest poll: they wrap and are used again, also for another job of ours (INV-13). */
+  standings(homeCluster: string | null): (target: CancelTarget) => Standing {
+    const owners = new Map<string, string>();
     for (const [cluster, { byToken }] of this.#answered) {
-      for (const ours of byToken.values()) for (const row of ours) rows.set(key(row.id, cluster), row);
+      for (const rows of byToken.values()) for (const { id, token } of rows) owners.set(key(id, cluster), token);
     }
-    const handleKey = (handle: Handle): string =>
-      `${key(handle.id, clusterOf(handle, homeCluster))}/${String(handle.submittedAtMs)}`;
-    const watched = new Map<string, string>();
-    for (const { handle, token } of this.#items) if (handle !== null) watched.set(handleKey(handle), token);
-    return (handle) => {
+    return ({ token, handle }) => {
       const cluster = clusterOf(handle, homeCluster);
-      if (this.#answered.get(cluster)?.isForeign(handle.id) === true) return true;
-      const row = rows.get(key(handle.id, cluster));
-      if (row === undefined) return false;
-      const expected = watched.get(handleKey(handle));
-      return expected === undefined ? row.submittedAtMs !== handle.submittedAtMs : row.token !== expected;
+      const snapshot = this.#answered.get(cluster);
+      if (snapshot === undefined) return 'unheard';
+      const owner = owners.get(key(handle.id, cluster)) ?? token;
+      return owner === token && !snapshot.isForeign(handle.id) ? 'ours' : 'reused';
     };
+  }
+
+  /** Whether the newest poll of the handle's cluster was answered. */
+  hasHeard(handle: CancelTarget['handle'], homeCluster: string | null): boolean {
+    return this.#answered.has(clusterOf(handle, homeCluster));
   }
 
   #clustersOf(items: readonly WatchItem[], site: Site): readonly (string | null)[] {

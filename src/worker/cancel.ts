@@ -1,6 +1,7 @@
+import type { CancelTarget } from '../backend.js';
 import { contextOf, type Job } from '../machines/job-aggregate.js';
 import { isCancelDue } from '../machines/job-asks.js';
-import type { CancelReason, Handle } from '../machines/vocabulary.js';
+import type { CancelReason } from '../machines/vocabulary.js';
 import type { WorkerDeps } from './context.js';
 import type { JobBook, JobChange } from './job-book.js';
 
@@ -38,22 +39,22 @@ export class Canceller {
     if (this.#sending) return false;
     const nowMs = this.#deps.clock.nowMs();
     const due: Job[] = [];
-    const handles: Handle[] = [];
+    const targets: CancelTarget[] = [];
     for (const job of this.#book.all()) {
-      if (job.aftermath.duplicates.length > 0) handles.push(...this.#dueDuplicates(job, nowMs));
-      if (isCancelDue(job, nowMs) && !isBusy(job)) due.push(job);
+      if (job.aftermath.duplicates.length > 0) targets.push(...this.#dueDuplicates(job, nowMs));
+      if (!isCancelDue(job, nowMs) || isBusy(job)) continue;
+      const { token, handle } = contextOf(job);
+      if (handle === null || !this.#deps.backend.mayCancel({ token, handle })) continue;
+      due.push(job);
+      targets.push({ token, handle });
     }
-    if (due.length === 0 && handles.length === 0) return false;
+    if (targets.length === 0) return false;
     this.#sending = true;
     try {
       await this.#book.record(due.map((job) => sentChange(job, nowMs)));
-      for (const job of due) {
-        const { handle } = contextOf(job);
-        if (handle !== null) handles.push(handle);
-      }
-      const reply = await this.#deps.backend.cancel(handles);
+      const reply = await this.#deps.backend.cancel(targets);
       if (reply.outage !== null) {
-        this.#deps.log.warn({ detail: reply.outage.detail, jobs: handles.length }, 'cancel not answered, repeating');
+        this.#deps.log.warn({ detail: reply.outage.detail, jobs: targets.length }, 'cancel not answered, repeating');
       }
       return true;
     } finally {
@@ -61,18 +62,20 @@ export class Canceller {
     }
   }
 
-  #dueDuplicates(job: Job, nowMs: number): readonly Handle[] {
-    return job.aftermath.duplicates.filter((handle) => {
+  #dueDuplicates(job: Job, nowMs: number): readonly CancelTarget[] {
+    const { jobId, token } = contextOf(job);
+    return job.aftermath.duplicates.flatMap((handle) => {
       const key = `${handle.cluster ?? ''}/${handle.id}`;
       const past = this.#duplicatesSent.get(key);
-      if (past !== undefined && nowMs < past.nextAtMs) return false;
+      if (past !== undefined && nowMs < past.nextAtMs) return [];
+      if (!this.#deps.backend.mayCancel({ token, handle })) return [];
       const sent = (past?.sent ?? 0) + 1;
       this.#duplicatesSent.set(key, { sent, nextAtMs: nowMs + resendAfterMs(sent) });
       this.#deps.log.error(
-        { jobId: contextOf(job).jobId, duplicate: handle },
+        { jobId, duplicate: handle },
         'two jobs carry one token: the oldest is kept, this one is cancelled',
       );
-      return true;
+      return [{ token, handle }];
     });
   }
 }

@@ -1,7 +1,15 @@
 import { afterEach, beforeEach, describe, expect, jest, test } from '@jest/globals';
 import { existsSync, readFileSync, readdirSync, statSync } from 'node:fs';
 import { join } from 'node:path';
-import type { Backend, JobAnswer, Profile, SeenAnswer, SubmitRequest, WatchItem } from '../../src/backend.js';
+import type {
+  Backend,
+  CancelTarget,
+  JobAnswer,
+  Profile,
+  SeenAnswer,
+  SubmitRequest,
+  WatchItem,
+} from '../../src/backend.js';
 import type { Handle } from '../../src/machines/vocabulary.js';
 import { collectResult } from '../../src/workdir/collect.js';
 import { jobFiles, prepareDirectory, removeDirectory, type JobFiles } from '../../src/workdir/directory.js';
@@ -37,6 +45,7 @@ interface Submitted {
   readonly request: SubmitRequest;
   readonly handle: Handle;
   readonly item: WatchItem;
+  readonly target: CancelTarget;
 }
 
 /** What the port promises, whatever fills it. */
@@ -57,7 +66,7 @@ export function describeBackend(name: string, open: () => Promise<BackendHarness
       scriptText: string,
       parameters: unknown = {},
       overrides: Partial<Profile> = {},
-    ): Promise<Omit<Submitted, 'handle' | 'item'>> {
+    ): Promise<Pick<Submitted, 'files' | 'request'>> {
       const token = nextToken();
       const jobId = jobIdOf(token);
       const files = jobFiles(harness.runsDir, jobId);
@@ -77,7 +86,8 @@ export function describeBackend(name: string, open: () => Promise<BackendHarness
       const reply = await harness.backend.submit(prepared.request);
       if (reply.kind !== 'accepted') throw new Error(`not accepted: ${JSON.stringify(reply)}`);
       const { jobId, token } = prepared.request;
-      return { ...prepared, handle: reply.handle, item: { jobId, token, handle: reply.handle, sinceMs: startedAtMs } };
+      const { handle } = reply;
+      return { ...prepared, handle, item: { jobId, token, handle, sinceMs: startedAtMs }, target: { token, handle } };
     }
 
     async function look(item: WatchItem, backend = harness.backend): Promise<JobAnswer> {
@@ -125,7 +135,7 @@ export function describeBackend(name: string, open: () => Promise<BackendHarness
       const found = await until({ ...job.item, handle: null }, 'Running');
       // Its submission time may be the backend's own, and coarser.
       expect(found.handle).toMatchObject({ id: job.handle.id, cluster: job.handle.cluster });
-      await harness.backend.cancel([job.handle]);
+      await harness.backend.cancel([job.target]);
       await until(job.item, 'Cancelled');
     });
 
@@ -173,7 +183,8 @@ export function describeBackend(name: string, open: () => Promise<BackendHarness
       const job = await submit('#!/bin/sh\n(while :; do date +%s%N >>beat; sleep 0.02; done) &\nwait\n');
       const beat = join(job.files.directory, 'beat');
       await fileAppears(beat);
-      const reply = await harness.backend.cancel([job.handle]);
+      await until(job.item, 'Running');
+      const reply = await harness.backend.cancel([job.target]);
       expect(reply).toEqual({ asked: [job.handle], outage: null });
       await until(job.item, 'Cancelled');
       const sizeBytes = statSync(beat).size;
@@ -187,7 +198,7 @@ export function describeBackend(name: string, open: () => Promise<BackendHarness
       await until(over.item, 'Completed');
       await until(live.item, 'Running');
       const unknown = { ...over.handle, id: over.handle.id.replace(/.$/, (last) => (last === '9' ? '8' : '9')) };
-      const reply = await harness.backend.cancel([over.handle, unknown, live.handle]);
+      const reply = await harness.backend.cancel([over.target, { ...over.target, handle: unknown }, live.target]);
       expect(reply.asked).toContainEqual(live.handle);
       await until(live.item, 'Cancelled');
       expect((await until(over.item, 'Completed')).handle).toEqual(over.handle);
@@ -205,7 +216,7 @@ export function describeBackend(name: string, open: () => Promise<BackendHarness
       expect((await until(running.item, 'Running', next)).handle).toEqual(running.handle);
       await until(completed.item, 'Completed', next);
       await until(failed.item, 'Failed', next);
-      await next.cancel([running.handle]);
+      await next.cancel([running.target]);
       await until(running.item, 'Cancelled', next);
       await next.close();
     });
@@ -221,7 +232,7 @@ export function describeBackend(name: string, open: () => Promise<BackendHarness
       await Promise.all(jobs.map(async (job) => await until(job.item, 'Running')));
       const forOne = await callsOf(jobs.slice(0, 1).map((job) => job.item));
       expect(await callsOf(jobs.map((job) => job.item))).toBe(forOne);
-      await harness.backend.cancel(jobs.map((job) => job.handle));
+      await harness.backend.cancel(jobs.map((job) => job.target));
       await Promise.all(jobs.map(async (job) => await until(job.item, 'Cancelled')));
     });
 
@@ -239,7 +250,7 @@ export function describeBackend(name: string, open: () => Promise<BackendHarness
         truncated: false,
       });
       expect(await harness.backend.runStep({ ...step, handle: null })).toMatchObject({ kind: 'refused' });
-      await harness.backend.cancel([job.handle]);
+      await harness.backend.cancel([job.target]);
       await until(job.item, 'Cancelled');
       expect(await harness.backend.runStep({ ...step, handle: job.handle })).toMatchObject({ kind: 'refused' });
     });

@@ -1,5 +1,7 @@
 import { describe, expect, jest, test } from '@jest/globals';
+import type { CancelReply } from '../../src/backend.js';
 import { contextOf, phaseOf } from '../../src/machines/job-aggregate.js';
+import { JobId, Token } from '../../src/machines/vocabulary.js';
 import { FakeCommands } from '../support/fake-commands.js';
 import { exited, ScriptedSlurm, SlurmWorld } from '../support/slurm-world.js';
 
@@ -8,6 +10,9 @@ import { exited, ScriptedSlurm, SlurmWorld } from '../support/slurm-world.js';
 jest.setTimeout(60_000);
 
 const HOUR = 3_600_000;
+const id = '01000000000000000000000001';
+const token = Token.parse(id);
+const jobId = JobId.parse(`job_${id}`);
 
 async function running(count = 1): Promise<ScriptedSlurm> {
   const slurm = new ScriptedSlurm({ config: { watchLimitMs: 1e10 } });
@@ -80,10 +85,16 @@ describe('P60: what scancel says', () => {
     const commands = new FakeCommands();
     const world = new SlurmWorld((clock) => commands.run(clock), { limits: { cancelTimeLimitMs: 300 } });
     commands.next('scancel', { hang: true }, { delay: 0.1 });
+    commands.always('squeue', {});
+    commands.always('sacct', {});
     const handle = { id: '7', cluster: null, submittedAtMs: 0 };
-    expect(await world.slurm.cancel([handle])).toMatchObject({ asked: [], outage: { kind: 'timedOut' } });
+    const cancel = async ({ slurm }: SlurmWorld): Promise<CancelReply> => {
+      await slurm.observe([{ jobId, token, handle, sinceMs: 0 }]);
+      return await slurm.cancel([{ token, handle }]);
+    };
+    expect(await cancel(world)).toMatchObject({ asked: [], outage: { kind: 'timedOut' } });
     const patient = new SlurmWorld((clock) => commands.run(clock));
-    expect(await patient.slurm.cancel([handle])).toMatchObject({ asked: [handle], outage: null });
+    expect(await cancel(patient)).toMatchObject({ asked: [handle], outage: null });
     expect(commands.calls('scancel').map(({ argv }) => argv)).toEqual([['7'], ['7']]);
   });
 });

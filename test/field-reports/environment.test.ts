@@ -70,7 +70,7 @@ describe('P29, P52, P57: an account with variables that the commands read', () =
       const item = { jobId: requestFor().jobId, token, handle, sinceMs: submittedAtMs };
       const { jobs } = await world.slurm.observe([item]);
       expect(jobs.get(item.jobId)).toMatchObject({ kind: 'seen', state: { phase: 'Running' } });
-      await world.slurm.cancel([handle]);
+      await world.slurm.cancel([{ token, handle }]);
       await world.slurm.runStep({ handle, argv: ['hostname'], timeLimitMs: 60_000, outputLimitBytes: 1000 });
       for (const command of ['sbatch', 'squeue', 'scancel', 'srun'] as const) {
         const [call] = commands.calls(command);

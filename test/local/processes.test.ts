@@ -171,7 +171,7 @@ test('a job that ended leaves neither background processes nor its time limit be
 test('a job that ignores SIGTERM is killed after the grace, also by a worker that started since', async () => {
   const job = await submitLocal(backend, runsDir, IGNORES_TERM);
   await started(job);
-  await backend.cancel([job.handle]);
+  await backend.cancel([job.target]);
   expect(await briefly(backend, job.item)).toBe('Running');
   await backend.close();
   backend = await openLocal(runsDir);
@@ -185,7 +185,7 @@ test('a job cancelled while it waits never runs', async () => {
   const second = await submitLocal(narrow, runsDir, '#!/bin/sh\n: >started\n');
   const third = await submitLocal(narrow, runsDir, '#!/bin/sh\n');
   await started(first);
-  expect(await narrow.cancel([second.handle])).toEqual({ asked: [second.handle], outage: null });
+  expect(await narrow.cancel([second.target])).toEqual({ asked: [second.handle], outage: null });
   expect(await briefly(narrow, second.item)).toBe('Cancelled USER_CANCELLED');
   release(first);
   await untilBriefly(narrow, third.item, 'Completed');
@@ -199,7 +199,7 @@ test('a job that completes in spite of a cancel has completed', async () => {
   const script = '#!/bin/sh\ntrap "exit 0" TERM\n: >started\nwhile :; do sleep 0.02; done\n';
   const job = await submitLocal(backend, runsDir, script);
   await started(job);
-  await backend.cancel([job.handle]);
+  await backend.cancel([job.target]);
   await untilBriefly(backend, job.item, 'Completed');
 });
 
@@ -212,7 +212,7 @@ test('INV-3: a job has not ended before the processes that left its session have
   await expectSilence(inside(completes, 'beat'), completes);
   const cancelled = await submitLocal(backend, runsDir, beat('sleep 600'));
   await started(cancelled);
-  await backend.cancel([cancelled.handle]);
+  await backend.cancel([cancelled.target]);
   await untilBriefly(backend, cancelled.item, 'Cancelled USER_CANCELLED');
   await expectSilence(inside(cancelled, 'beat'), cancelled);
 });

@@ -44,10 +44,11 @@ export function watchedBackend(backend: Backend, broken: Break | null, watch: Ba
       const seen = await watch.observe(() => backend.observe(items));
       return broken === 'lookup' ? withoutLookups(items, seen) : seen;
     },
-    cancel: (handles) => {
+    cancel: (targets) => {
       watch.cancelling();
-      return backend.cancel(handles);
+      return backend.cancel(targets);
     },
+    mayCancel: (target) => backend.mayCancel(target),
     runStep: (request) => backend.runStep(request),
     callCounts: () => backend.callCounts(),
     close: () => backend.close(),

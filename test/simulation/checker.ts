@@ -88,8 +88,8 @@ export class Checker {
     else job.attemptSent = true;
   }
 
-  /** `isKnownReuse`: the worker could have seen that the id has another owner by now. */
-  cancelHits(incarnation: Incarnation, job: ScriptedJob, isKnownReuse: boolean): void {
+  /** `isAvoidable`: nothing that the worker had asked by then made it sure that the id was still its own. */
+  cancelHits(incarnation: Incarnation, job: ScriptedJob, isAvoidable: boolean): void {
     const jobs = [...(this.logs.get(incarnation.log)?.values() ?? [])];
     const at = (handle: { readonly id: string } | null): boolean => handle?.id === String(job.id);
     const meant = jobs.some(
@@ -97,7 +97,7 @@ export class Checker {
         one.created.token === job.token &&
         ((one.wish !== null && at(one.handle)) || [...one.duplicates.values()].some(at)),
     );
-    if (!meant && isKnownReuse) this.fail(`a cancel ended ${place(job)}, which nobody meant (INV-13)`);
+    if (!meant && isAvoidable) this.fail(`a cancel ended ${place(job)}, which nobody meant (INV-13)`);
   }
 
   recorded(log: string, record: RecordedEvent, incarnation: Incarnation | null): void {

@@ -24,9 +24,15 @@ const ONCE_BROKEN: readonly (readonly [seed: number, promise: string, forced: re
     ['twoWriters', 'workerCrashTimed'],
   ],
   [
-    10,
-    'a cancel went to another job of ours that had got a used id, for a job that had only just been found (INV-13)',
-    ['landsLate', 'submitHangs'],
+    188,
+    'a cancel went to another job of ours that had got a used id (INV-13)',
+    ['idReuse', 'workerCrash', 'cancels', 'cancelLost'],
+  ],
+  [457, 'a worker that had just started cancelled by the ids in its log before it asked whose they were (INV-13)', []],
+  [
+    96,
+    'a worker cancelled by the ids that it knew from before an outage (INV-13)',
+    ['idReuse', 'workerCrash', 'cancels', 'queryFails'],
   ],
 ];
 

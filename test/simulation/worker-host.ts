@@ -142,7 +142,7 @@ export class WorkerHost {
   #backend(life: Life, incarnation: Incarnation): Backend {
     const { scheduler, clock, limits, clusters, jobNamePrefix, broken, checker, onError } = this.parts;
     let answered = 0;
-    // When each queue was asked in the newest poll, and as the worker knew it when it sent its newest cancel.
+    // When each queue that answered the newest poll was asked, and as the worker knew it when it sent its newest cancel.
     const answeredNow = new Map<string, number>();
     let polled: ReadonlyMap<string, number> = new Map();
     let knownAtCancel = polled;
@@ -153,7 +153,7 @@ export class WorkerHost {
         checker.submitStarted(incarnation, token);
       },
       onCancel: (job) => {
-        checker.cancelHits(incarnation, job, (knownAtCancel.get(job.cluster) ?? -1) > job.visibleAtMs);
+        checker.cancelHits(incarnation, job, (knownAtCancel.get(job.cluster) ?? Infinity) > job.visibleAtMs);
       },
       onMistake: onError,
     });
@@ -190,6 +190,7 @@ export class WorkerHost {
     return watchedBackend(backend, broken, {
       observe: async (ask) => {
         const before = answered;
+        answeredNow.clear();
         const observations = await ask();
         incarnation.isBlind = answered === before;
         polled = new Map(answeredNow);

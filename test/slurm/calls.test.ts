@@ -2,7 +2,7 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
-import type { Profile, SubmitRequest } from '../../src/backend.js';
+import type { Backend, CancelReply, Profile, SubmitRequest } from '../../src/backend.js';
 import { Handle, JobId, Token } from '../../src/machines/vocabulary.js';
 import { createSlurmBackend } from '../../src/slurm/backend.js';
 import type { Call, Ending } from '../../src/slurm/broker.js';
@@ -67,6 +67,12 @@ function backend(
     },
   });
   return { slurm, calls, written };
+}
+
+/** Asks the queue first: nothing is cancelled before it has said whose the ids are. */
+async function cancelAfterPoll(slurm: Backend, handles: readonly Handle[]): Promise<CancelReply> {
+  await slurm.observe(handles.map((one) => ({ jobId, token, handle: one, sinceMs: NOW_MS })));
+  return await slurm.cancel(handles.map((one) => ({ token, handle: one })));
 }
 
 describe('a submission', () => {
@@ -328,20 +334,25 @@ describe('a cancel', () => {
   test('P61: asks for many jobs in one call, in parts, each cluster by its name', async () => {
     const { slurm, calls } = backend(() => exited(''));
     const handles = Array.from({ length: 450 }, (_, n) => handle(String(n + 1)));
-    const reply = await slurm.cancel([...handles, handle('9', 'nautilus')]);
+    const reply = await cancelAfterPoll(slurm, [...handles, handle('9', 'nautilus')]);
     expect(reply.asked).toHaveLength(451);
-    expect(calls.map(({ argv }) => argv.length)).toEqual([200, 200, 50, 2]);
-    expect(calls[3]?.argv).toEqual(['--clusters=nautilus', '9']);
+    const cancels = calls.filter(({ command }) => command === 'scancel');
+    expect(cancels.map(({ argv }) => argv.length)).toEqual([200, 200, 50, 2]);
+    expect(cancels[3]?.argv).toEqual(['--clusters=nautilus', '9']);
   });
 
   test('P61: a part that fails stops no other one and is not taken for asked', async () => {
     let first = true;
-    const { slurm } = backend(() => {
+    const { slurm } = backend(({ command }) => {
+      if (command !== 'scancel') return exited('');
       const ending = first ? endingOf(recording('22.05', 'fault/slurmctld-stop/scancel.json')) : exited('');
       first = false;
       return ending;
     });
-    const reply = await slurm.cancel(Array.from({ length: 250 }, (_, n) => handle(String(n + 1))));
+    const reply = await cancelAfterPoll(
+      slurm,
+      Array.from({ length: 250 }, (_, n) => handle(String(n + 1))),
+    );
     expect(reply.asked.map(({ id }) => id)).toEqual(Array.from({ length: 50 }, (_, n) => String(n + 201)));
     expect(reply.outage).toMatchObject({ kind: 'unreachable' });
   });
@@ -352,8 +363,8 @@ describe('a cancel', () => {
     ['scancel: error: Kill job error on job id 5: Job/step already completing or completed\n', 0],
     ['scancel: error: Kill job error on job id 5: Access/permission denied\n', 210],
   ])('P60: a job that is over or not ours was asked: %j, exit %i', async (stderr, exitCode) => {
-    const { slurm } = backend(() => exited('', stderr, exitCode));
-    expect(await slurm.cancel([handle('5')])).toMatchObject({ asked: [{ id: '5' }], outage: null });
+    const { slurm } = backend(({ command }) => (command === 'scancel' ? exited('', stderr, exitCode) : exited('')));
+    expect(await cancelAfterPoll(slurm, [handle('5')])).toMatchObject({ asked: [{ id: '5' }], outage: null });
   });
 
   test('P60: an unknown job beside a controller that does not answer must be asked again', async () => {
@@ -361,8 +372,8 @@ describe('a cancel', () => {
       (id) =>
         `scancel: error: Kill job error on job id ${String(id)}: ${id === 5 ? 'Invalid job id specified' : 'Unable to contact slurm controller (connect failure)'}\n`,
     );
-    const { slurm } = backend(() => exited('', stderr.join(''), 1));
-    expect(await slurm.cancel([handle('5'), handle('6')])).toMatchObject({
+    const { slurm } = backend(({ command }) => (command === 'scancel' ? exited('', stderr.join(''), 1) : exited('')));
+    expect(await cancelAfterPoll(slurm, [handle('5'), handle('6')])).toMatchObject({
       asked: [],
       outage: { kind: 'unreachable' },
     });
@@ -381,12 +392,41 @@ describe('a cancel', () => {
           : '',
       ),
     );
-    await slurm.observe([{ jobId, token, handle: handle('7'), sinceMs: NOW_MS }]);
-    expect(await slurm.cancel([handle('7'), handle('8')])).toMatchObject({
+    expect(await cancelAfterPoll(slurm, [handle('7'), handle('8')])).toMatchObject({
       asked: [{ id: '7' }, { id: '8' }],
       outage: null,
     });
     expect(calls.filter(({ command }) => command === 'scancel').map(({ argv }) => argv)).toEqual([['8']]);
+  });
+
+  test('no id is cancelled before the newest poll has said whose it is (INV-13)', async () => {
+    let isDown = false;
+    const { slurm, calls } = backend(() =>
+      isDown ? endingOf(recording('22.05', 'fault/slurmctld-stop/squeue-name.json')) : exited(''),
+    );
+    const target = { token, handle: handle('7') };
+    const refused = async () => {
+      expect(slurm.mayCancel(target)).toBe(false);
+      expect(await slurm.cancel([target])).toMatchObject({ asked: [], outage: { kind: 'unreachable' } });
+    };
+    await refused();
+    await cancelAfterPoll(slurm, [target.handle]);
+    expect(slurm.mayCancel(target)).toBe(true);
+    isDown = true;
+    await slurm.observe([{ jobId, token, handle: target.handle, sinceMs: NOW_MS }]);
+    // Who knows what a controller that comes back gives this id to.
+    await refused();
+    expect(calls.filter(({ command }) => command === 'scancel')).toHaveLength(1);
+  });
+
+  test('a job that no poll has listed yet is cancelled by the time that its submission gave (INV-13)', async () => {
+    const us = '\u001f';
+    const row = ['7', 'RUNNING', String(NOW_MS / 1000), 'N/A', 'n1', 'None', NAME, NAME].join(us);
+    const { slurm, calls } = backend(({ command }) => exited(command === 'squeue' ? `${row}\n` : ''));
+    await slurm.observe([{ jobId, token, handle: null, sinceMs: NOW_MS }]);
+    const given = { ...handle('7'), submittedAtMs: NOW_MS + 123 };
+    expect(await slurm.cancel([{ token, handle: given }])).toEqual({ asked: [given], outage: null });
+    expect(calls.filter(({ command }) => command === 'scancel')).toHaveLength(1);
   });
 });
 
@@ -538,7 +578,7 @@ describe('the self-test', () => {
 test('P62: calls are counted by command', async () => {
   const { slurm } = backend(() => exited(''));
   await slurm.observe([{ jobId, token, handle: null, sinceMs: NOW_MS }]);
-  await slurm.cancel([handle('1')]);
+  await slurm.cancel([{ token, handle: handle('1') }]);
   expect(slurm.callCounts()).toEqual({ sbatch: 0, squeue: 1, sacct: 1, scancel: 1, srun: 0, scontrol: 0 });
   await slurm.close();
 });

@@ -3,6 +3,7 @@ import type {
   Backend,
   BackendTiming,
   CancelReply,
+  CancelTarget,
   JobAnswer,
   NoAnswer,
   Observations,
@@ -50,6 +51,8 @@ export class FakeBackend implements Backend {
   readonly #calls = { submit: 0, observe: 0, cancel: 0 };
   outage: 'none' | 'queue' | 'accounting' = 'none';
   obeysCancel = true;
+  /** False: it does not know whose the ids are. */
+  cancellable = true;
   attemptAlive = false;
   selfTestAnswer: SelfTest = { kind: 'fit', report: {}, warnings: [] };
 
@@ -112,7 +115,12 @@ export class FakeBackend implements Backend {
     };
   }
 
-  async cancel(handles: readonly Handle[]): Promise<CancelReply> {
+  mayCancel(): boolean {
+    return this.cancellable;
+  }
+
+  async cancel(targets: readonly CancelTarget[]): Promise<CancelReply> {
+    const handles = targets.map(({ handle }) => handle);
     this.#calls.cancel += 1;
     this.cancels.push(handles);
     await flush();

@@ -1,6 +1,6 @@
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import type { Backend, JobAnswer, Profile, SubmitRequest, WatchItem } from '../../src/backend.js';
+import type { Backend, CancelTarget, JobAnswer, Profile, SubmitRequest, WatchItem } from '../../src/backend.js';
 import { createLocalBackend, type LocalBackendOptions } from '../../src/local/backend.js';
 import type { Handle } from '../../src/machines/vocabulary.js';
 import { systemClock } from '../../src/runtime/clock.js';
@@ -46,6 +46,7 @@ export interface LocalJob {
   readonly request: SubmitRequest;
   readonly handle: Handle;
   readonly item: WatchItem;
+  readonly target: CancelTarget;
 }
 
 export async function prepareLocal(
@@ -53,7 +54,7 @@ export async function prepareLocal(
   runsDir: string,
   scriptText: string,
   overrides: Partial<Profile> = {},
-): Promise<Omit<LocalJob, 'handle'>> {
+): Promise<Omit<LocalJob, 'handle' | 'target'>> {
   const token = nextToken();
   const jobId = jobIdOf(token);
   const files = jobFiles(runsDir, jobId);
@@ -74,7 +75,8 @@ export async function submitLocal(
   const job = await prepareLocal(backend, runsDir, scriptText, overrides);
   const reply = await backend.submit(job.request);
   if (reply.kind !== 'accepted') throw new Error(`not accepted: ${JSON.stringify(reply)}`);
-  return { ...job, handle: reply.handle };
+  const { handle } = reply;
+  return { ...job, handle, target: { token: job.request.token, handle } };
 }
 
 /** One look at one job. */

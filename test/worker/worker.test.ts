@@ -441,6 +441,21 @@ describe('wishes', () => {
     expect((await world.types()).length).toBeLessThan(30);
   });
 
+  test('INV-13 nothing is cancelled, and nothing counts as sent, while the backend does not know whose the ids are', async () => {
+    const world = await running();
+    const { backend, coordinator } = world;
+    backend.cancellable = false;
+    coordinator.wishes = cancelled;
+    await world.run(HOUR);
+    expect(backend.cancels).toEqual([]);
+    expect(await world.types()).not.toContain('cancel.sent');
+    backend.cancellable = true;
+    await world.run(1_000);
+    expect(backend.cancels).toHaveLength(1);
+    await world.until(isDelivered);
+    expect(coordinator.outcomes).toMatchObject([{ type: 'cancelled', reason: 'USER_CANCELLED' }]);
+  });
+
   test('a wish before anything was sent means that nothing is sent', async () => {
     const world = new WorkerWorld();
     await world.start();
