@@ -24,7 +24,7 @@ finish() {
   local status=$?
   trap '' INT TERM HUP
   [[ -z $app ]] || rm -rf "$app"
-  if [[ $mine && ${SLURM_TEST_KEEP:-} != 1 ]]; then test/cluster/down.sh --purge || echo "could not delete the cluster in $root" >&2; fi
+  if [[ $mine && ${SLURM_TEST_KEEP:-} != 1 ]]; then "$repository/test/cluster/down.sh" --purge || echo "could not delete the cluster in $root" >&2; fi
   exit $status
 }
 trap finish EXIT

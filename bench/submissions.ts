@@ -1,25 +1,13 @@
+import { fork, type ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
 import { copyFileSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
 import { join } from 'node:path';
-import type { Backend } from '../src/backend.js';
-import type { LeaseGrant } from '../src/coordinator/worker-api.js';
-import { openStateDirectory } from '../src/events/state-directory.js';
-import { contextOf } from '../src/machines/job-aggregate.js';
-import { Epoch, TaskId, type JobId } from '../src/machines/vocabulary.js';
-import { systemClock } from '../src/runtime/clock.js';
-import { silentLog } from '../src/runtime/log.js';
-import { systemRandom, uniquePart } from '../src/runtime/random.js';
-import { profileFromPath } from '../src/slurm/index.js';
-import { checkRunsDirectory } from '../src/workdir/runs-directory.js';
-import { DEFAULT_WORKER_CONFIG, type WorkerDeps } from '../src/worker/context.js';
-import { jobForGrant } from '../src/worker/intake.js';
-import { JobBook } from '../src/worker/job-book.js';
-import { jobDirectories } from '../src/worker/job-directories.js';
-import { Submitter } from '../src/worker/submit.js';
 import type { Bench } from './support/bench.js';
-import { cancelJobs, command, openBackend, WAITING_PROFILE, writeProfile } from './support/cluster.js';
+import { cancelJobs, command } from './support/cluster.js';
 import { atLeast, compared, median } from './support/figures.js';
-import { instantCoordinator } from './support/instant-backend.js';
-import { inParallel, rate, took } from './support/measure.js';
+import { rate, took } from './support/measure.js';
+import type { Answer, Order } from './submitting-worker.js';
 
 const ROUNDS = 9;
 const PER_ROUND = 40;
@@ -31,115 +19,72 @@ export const submissions: Bench = {
   needsCluster: true,
   run: async ({ directory, divisor }) => {
     const count = Math.ceil(PER_ROUND / divisor);
-    const backend = await openBackend();
-    const state = await openStateDirectory(join(directory, 'state'), {
-      mode: 'write',
-      create: true,
-      writer: 'worker bench',
-      nowMs: Date.now,
-    });
-    try {
-      const ours = await Ours.open(directory, backend, state.store);
-      const script = join(directory, 'plain.sh');
-      copyFileSync(await ours.anyScript(), script);
-      const figures = [];
-      for (const width of [1, 8]) {
-        const rounds: { ours: number; raw: number; cpuMs: number }[] = [];
-        for (let round = 0; round < ROUNDS; round += 1) {
-          const raw = await plainLoop(script, count, width);
-          const whole = await took(() => ours.submit(count, width));
-          rounds.push({ ours: rate(count, whole.wallMs), raw: rate(count, raw.wallMs), cpuMs: whole.cpuMs / count });
-          await cancelJobs([...raw.ids, ...whole.value]);
-        }
-        const { note, ...figure } = compared(rounds);
-        figures.push({
-          ...figure,
-          what: width === 1 ? 'submissions, one by one' : `submissions, ${width} at a time`,
-          unit: '/s',
-          aim: atLeast(0.9, 'ratio'),
-          note: `${note}; own CPU ${median(rounds.map(({ cpuMs }) => cpuMs)).toFixed(1)} ms each`,
-        });
+    const script = join(directory, 'plain.sh');
+    const figures = [];
+    for (const width of [1, 8]) {
+      const worker = await SubmittingWorker.start(join(directory, `width-${width}`), width);
+      const first = await worker.submit(1);
+      copyFileSync(first.script, script);
+      await cancelJobs(first.ids);
+      const rounds: { ours: number; raw: number; cpuMs: number }[] = [];
+      for (let round = 0; round < ROUNDS; round += 1) {
+        const raw = await plainLoop(script, count, width);
+        const ours = await worker.submit(count);
+        rounds.push({ ours: rate(count, ours.wallMs), raw: rate(count, raw.wallMs), cpuMs: ours.cpuMs / count });
+        await cancelJobs([...raw.ids, ...ours.ids]);
       }
-      return figures;
-    } finally {
-      await backend.close();
-      await state.close();
+      await worker.stop();
+      const { note, ...figure } = compared(rounds);
+      figures.push({
+        ...figure,
+        what: width === 1 ? 'submissions, one by one' : `submissions, ${width} at a time`,
+        unit: '/s',
+        aim: atLeast(0.9, 'ratio'),
+        note: `${note}; own CPU ${median(rounds.map(({ cpuMs }) => cpuMs)).toFixed(1)} ms each`,
+      });
     }
+    return figures;
   },
 };
 
-/** The worker's parts that submit, without its loop. */
-class Ours {
-  readonly #deps: WorkerDeps;
-  readonly #book: JobBook;
-  readonly #submitter: Submitter;
+/** A process as the worker's: what a fork of it costs depends on its memory. */
+class SubmittingWorker {
+  readonly #child: ChildProcess;
 
-  private constructor(deps: WorkerDeps, book: JobBook) {
-    this.#deps = deps;
-    this.#book = book;
-    this.#submitter = new Submitter(deps, book);
+  private constructor(child: ChildProcess) {
+    this.#child = child;
   }
 
-  static async open(directory: string, backend: Backend, store: WorkerDeps['store']): Promise<Ours> {
-    const runsDir = join(directory, 'runs');
-    const check = await checkRunsDirectory(runsDir);
-    if (check.kind !== 'ok') throw new Error(check.problem);
-    const profile = profileFromPath('waiting', writeProfile(directory, 'waiting.sh', WAITING_PROFILE));
-    const deps: WorkerDeps = {
-      name: 'bench',
-      backend,
-      coordinator: instantCoordinator,
-      store,
-      directories: jobDirectories(runsDir, silentLog),
-      profiles: new Map([[profile.name, profile]]),
-      clock: systemClock,
-      random: systemRandom,
-      log: silentLog,
-      config: DEFAULT_WORKER_CONFIG,
-    };
-    return new Ours(deps, await JobBook.open(store));
+  static async start(directory: string, width: number): Promise<SubmittingWorker> {
+    const program = fileURLToPath(new URL('submitting-worker.js', import.meta.url));
+    const worker = new SubmittingWorker(fork(program, ['worker', directory, String(width)]));
+    await worker.#answer();
+    return worker;
   }
 
-  /** The ids of the accepted jobs. */
-  async submit(count: number, width: number): Promise<readonly string[]> {
-    const ids: string[] = [];
-    await inParallel(count, width, async (n) => {
-      const job = this.#book.get(await this.#submitOne(n));
-      const handle = job === null ? null : contextOf(job).handle;
-      if (handle === null) throw new Error('a submission was not accepted');
-      ids.push(handle.id);
+  async submit(count: number): Promise<Answer> {
+    const order: Order = { count };
+    this.#child.send(order);
+    return await this.#answer();
+  }
+
+  async stop(): Promise<void> {
+    const exited = once(this.#child, 'exit');
+    this.#child.disconnect();
+    await exited;
+  }
+
+  async #answer(): Promise<Answer> {
+    return await new Promise((resolve, reject) => {
+      const ended = (): void => reject(new Error('the submitting process ended'));
+      this.#child.once('exit', ended);
+      this.#child.once('message', (answer: Answer) => {
+        this.#child.off('exit', ended);
+        resolve(answer);
+      });
     });
-    return ids;
-  }
-
-  async #submitOne(n: number): Promise<JobId> {
-    const { profiles, backend, random, config, clock } = this.#deps;
-    const context = { profiles, backend, random, nowMs: clock.nowMs(), watchLimitMs: config.watchLimitMs };
-    const { created, more } = jobForGrant(grantOf(n), context);
-    await this.#book.create(created, more);
-    const result = await this.#submitter.submit(created.jobId, () => true);
-    if (result.kind !== 'done') throw new Error(result.detail);
-    return created.jobId;
-  }
-
-  /** The script of a first submission, which is cancelled at once. */
-  async anyScript(): Promise<string> {
-    const jobId = await this.#submitOne(0);
-    const job = this.#book.get(jobId);
-    const handle = job === null ? null : contextOf(job).handle;
-    if (handle !== null) await cancelJobs([handle.id]);
-    return join(this.#deps.directories.path(jobId), 'run.sh');
   }
 }
-
-const grantOf = (n: number): LeaseGrant => ({
-  taskId: TaskId.parse(`task_${uniquePart(Date.now(), systemRandom)}`),
-  epoch: Epoch.parse(1),
-  kind: 'training',
-  payload: { profile: 'waiting', parameters: { message: `task ${n}` } },
-  ttlMs: 900_000,
-  openJobs: [],
-});
 
 /** What somebody would do by hand: a shell loop, or xargs for several at a time. */
 async function plainLoop(

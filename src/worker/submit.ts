@@ -1,4 +1,4 @@
-import type { SubmitRequest } from '../backend.js';
+import type { SubmitReply, SubmitRequest } from '../backend.js';
 import { clip } from '../events/schema-parts.js';
 import { contextOf, type Job } from '../machines/job-aggregate.js';
 import type { JobEvent } from '../machines/job-events.js';
@@ -7,6 +7,10 @@ import { again, DONE, type ActivityResult } from './activities.js';
 import type { WorkerDeps } from './context.js';
 import { decideSubmission, DEFERRAL_MS } from './decide-submission.js';
 import type { JobBook } from './job-book.js';
+import { Slots } from './slots.js';
+
+/** While submissions are under way, so many more get their directories ready: what can be done before is done before. */
+const PREPARED_AHEAD = 2;
 
 /** A submit limit concerns the whole profile: until `untilMs` (Unix epoch ms) no job of it is submitted. */
 interface Hold {
@@ -19,10 +23,17 @@ export class Submitter {
   readonly #deps: WorkerDeps;
   readonly #book: JobBook;
   readonly #holds = new Map<string, Hold>();
+  readonly #sending: Slots;
 
   constructor(deps: WorkerDeps, book: JobBook) {
     this.#deps = deps;
     this.#book = book;
+    this.#sending = new Slots(deps.config.submitConcurrency);
+  }
+
+  /** How many `submit` calls at a time are of use. */
+  get width(): number {
+    return this.#deps.config.submitConcurrency + PREPARED_AHEAD;
   }
 
   isHeld(job: Job, nowMs: number): boolean {
@@ -31,13 +42,18 @@ export class Submitter {
 
   /**
    * Prepares the directory, records the intention, submits, records what the answer means. `mayStart` is asked once
-   * more after the preparation: that may take longer than the lease.
+   * more after the preparation: that may take longer than the lease. At most `submitConcurrency` are sent at a time.
    */
   async submit(jobId: JobId, mayStart: () => boolean): Promise<ActivityResult> {
     const { backend, directories, profiles, clock, config, log } = this.#deps;
     const job = this.#book.get(jobId);
     if (job === null) return DONE;
     const { token, profile: profileName, attempt } = contextOf(job);
+    const number = (attempt?.number ?? 0) + 1;
+    if (number > config.attemptsMax) {
+      const detail = `${String(config.attemptsMax)} submissions, one after the other, were not answered and came to nothing`;
+      return this.#reject(jobId, 'BACKEND_REJECTED', detail);
+    }
     const profile = profiles.get(profileName);
     if (profile === undefined)
       return this.#reject(jobId, 'INVALID_SPEC', `profile "${profileName}" is not offered any more`);
@@ -48,21 +64,27 @@ export class Submitter {
     if (prepared.kind === 'io') return again(prepared.detail);
     const request: SubmitRequest = { jobId, token, profile, directory: directories.path(jobId) };
     await backend.prepare(request);
-    if (!mayStart()) return DONE;
-
-    const number = (attempt?.number ?? 0) + 1;
-    if (number > config.attemptsMax) {
-      const detail = `${String(config.attemptsMax)} submissions, one after the other, were not answered and came to nothing`;
-      return this.#reject(jobId, 'BACKEND_REJECTED', detail);
-    }
-    await this.#record(jobId, { type: 'submission.started', v: 1, atMs: clock.nowMs(), attempt: number });
-    const reply = await backend.submit(request);
+    const reply = await this.#sending.with(async () =>
+      mayStart() && !this.isHeld(job, clock.nowMs()) ? await this.#send(request, number) : null,
+    );
+    if (reply === null) return DONE;
     const event = decideSubmission(reply, clock.nowMs(), this.#deferralMs(profileName));
     if (event.type === 'submission.deferred') this.#hold(profileName, event.notBeforeMs);
     else if (event.type === 'submission.accepted') this.#holds.delete(profileName);
     await this.#record(jobId, event);
     log.info({ jobId, attempt: number, outcome: event.type, reply: reply.kind }, 'submission answered');
     return DONE;
+  }
+
+  /** The request leaves after its intention is durable. */
+  async #send(request: SubmitRequest, attempt: number): Promise<SubmitReply> {
+    await this.#record(request.jobId, {
+      type: 'submission.started',
+      v: 1,
+      atMs: this.#deps.clock.nowMs(),
+      attempt,
+    });
+    return await this.#deps.backend.submit(request);
   }
 
   /** Grows from one time to the next; jobs that were refused together wait together. */

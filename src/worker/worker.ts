@@ -238,7 +238,7 @@ export class Worker {
         return;
       case 'submit':
         if (this.#submitter.isHeld(job, nowMs) || !this.#coordination.maySubmit(job)) return;
-        start('submit', submitConcurrency, async () => {
+        start('submit', this.#submitter.width, async () => {
           const result = await this.#submitter.submit(jobId, () => {
             const now = this.#book.get(jobId);
             return now !== null && this.#coordination.maySubmit(now);

@@ -90,6 +90,29 @@ describe('the main path', () => {
     await world.until(isIn('Pending'));
   });
 
+  test('no more submissions are under way than the configuration says; the next ones get ready, and a wish still stops them', async () => {
+    const world = new WorkerWorld({ submitConcurrency: 1 });
+    await world.start();
+    const { backend, coordinator, directories } = world;
+    const tasks = [1, 2, 3, 4, 5].map((n) => taskId(n));
+    coordinator.grants.push(...tasks.map((id) => grant({ taskId: id })));
+    let release = (): void => undefined;
+    backend.plans.push({ lands: true, until: new Promise((resolve) => (release = resolve)) });
+    await world.until(() => directories.prepared.size === 3);
+    await world.run(1_000);
+    expect([backend.submissions.length, directories.prepared.size]).toEqual([1, 3]);
+    const waiting = [...directories.prepared.keys()].filter((jobId) => jobId !== backend.submissions[0]?.jobId);
+    const [stopped] = (await world.jobs()).filter((job) => waiting.includes(contextOf(job).jobId));
+    if (stopped === undefined) throw new Error('no job waits its turn');
+    expect(contextOf(stopped).attempt).toBeNull();
+    coordinator.wishes = { lost: [contextOf(stopped).taskId], cancel: [], abandon: [], wantLogs: [] };
+    await world.run(MINUTE);
+    release();
+    await world.until(() => backend.submissions.length === 4);
+    await world.run(1_000);
+    expect(backend.submissions.map(({ jobId }) => jobId)).not.toContain(contextOf(stopped).jobId);
+  });
+
   test('a task that can not run is delivered as failed and never submitted', async () => {
     const world = new WorkerWorld();
     await world.start();
