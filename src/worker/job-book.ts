@@ -1,4 +1,4 @@
-import { loadJobs, saveJobs } from '../events/job-checkpoint.js';
+import { loadJobs, saveJobs, type LoadedJobs } from '../events/job-checkpoint.js';
 import { isJobEvent } from '../events/schemas.js';
 import {
   InvalidEventError,
@@ -27,25 +27,24 @@ const CHECKPOINT = 'jobs';
  */
 export class JobBook {
   readonly #store: EventStore;
-  readonly #jobs = new Map<JobId, Job>();
-  /** Mostly one: an array takes a fifth of a set's memory. */
-  readonly #byTask = new Map<TaskId, readonly JobId[]>();
+  readonly #jobs: Map<JobId, Job>;
+  /** Mostly one, which needs no list of its own. */
+  readonly #byTask = new Map<TaskId, JobId | readonly JobId[]>();
   readonly #writing = new Map<JobId, Promise<void>>();
-  #position = 0;
-  #checkpointPosition = 0;
+  #position: number;
+  #checkpointPosition: number;
 
-  private constructor(store: EventStore) {
+  private constructor(store: EventStore, { jobs, position }: LoadedJobs) {
     this.#store = store;
+    this.#jobs = jobs;
+    for (const job of jobs.values()) this.#noteTask(contextOf(job));
+    this.#position = position;
+    this.#checkpointPosition = position;
   }
 
   /** Checkpoint and tail: a restart does not fold everything again. Throws `StoreError`, `IllegalEventError`. */
   static async open(store: EventStore): Promise<JobBook> {
-    const book = new JobBook(store);
-    const { jobs, position } = await loadJobs(store, CHECKPOINT);
-    for (const job of jobs.values()) book.#put(job);
-    book.#position = position;
-    book.#checkpointPosition = position;
-    return book;
+    return new JobBook(store, await loadJobs(store, CHECKPOINT));
   }
 
   get size(): number {
@@ -62,8 +61,12 @@ export class JobBook {
 
   /** The unsettled jobs of one task, oldest first. */
   ofTask(taskId: TaskId): readonly Job[] {
+    return this.#idsOf(taskId).flatMap((id) => this.#jobs.get(id) ?? []);
+  }
+
+  #idsOf(taskId: TaskId): readonly JobId[] {
     const ids = this.#byTask.get(taskId) ?? [];
-    return ids.flatMap((id) => this.#jobs.get(id) ?? []);
+    return typeof ids === 'string' ? [ids] : ids;
   }
 
   /** Records a new job with whatever else belongs to its beginning. */
@@ -171,16 +174,22 @@ export class JobBook {
   }
 
   #put(job: Job): void {
-    const { jobId, taskId } = contextOf(job);
-    if (!this.#jobs.has(jobId)) this.#byTask.set(taskId, [...(this.#byTask.get(taskId) ?? []), jobId]);
+    const { jobId } = contextOf(job);
+    if (!this.#jobs.has(jobId)) this.#noteTask(contextOf(job));
     this.#jobs.set(jobId, job);
+  }
+
+  #noteTask({ jobId, taskId }: { readonly jobId: JobId; readonly taskId: TaskId }): void {
+    const known = this.#byTask.get(taskId);
+    this.#byTask.set(taskId, known === undefined ? jobId : [...this.#idsOf(taskId), jobId]);
   }
 
   #drop(jobId: JobId, taskId: TaskId): void {
     this.#jobs.delete(jobId);
-    const others = this.#byTask.get(taskId)?.filter((id) => id !== jobId) ?? [];
-    if (others.length === 0) this.#byTask.delete(taskId);
-    else this.#byTask.set(taskId, others);
+    const others = this.#idsOf(taskId).filter((id) => id !== jobId);
+    const [only] = others;
+    if (only === undefined) this.#byTask.delete(taskId);
+    else this.#byTask.set(taskId, others.length === 1 ? only : others);
   }
 }
 

@@ -4,8 +4,8 @@ import type { Epoch, TaskId } from '../machines/vocabulary.js';
 interface Lease {
   readonly epoch: Epoch;
   /** Monotonic ms until which the coordinator gives this task to nobody else. */
-  readonly untilMs: number;
-  readonly marginMs: number;
+  untilMs: number;
+  marginMs: number;
 }
 
 /**
@@ -14,6 +14,8 @@ interface Lease {
  */
 const MARGIN_MS = 10_000;
 const MARGINS_PER_TTL = 4;
+/** Not held. A whole number here would make V8 lay out every lease anew when the first time is set. */
+const NEVER_MS = Number.NEGATIVE_INFINITY;
 
 /** The leases this worker believes to hold. Time is monotonic ms. */
 export class Leases {
@@ -21,14 +23,13 @@ export class Leases {
 
   /** `sentAtMs`: before the call that granted it was sent. */
   hold(taskId: TaskId, epoch: Epoch, sentAtMs: number, ttlMs: number): void {
-    const marginMs = Math.min(MARGIN_MS, ttlMs / MARGINS_PER_TTL);
-    this.#held.set(taskId, { epoch, untilMs: sentAtMs + ttlMs, marginMs });
+    this.#held.set(taskId, { epoch, untilMs: sentAtMs + ttlMs, marginMs: marginOf(ttlMs) });
   }
 
   /** Known from the log after a restart: to be renewed before anything is started under it. The newest epoch counts. */
   remember(taskId: TaskId, epoch: Epoch): void {
     const known = this.#held.get(taskId);
-    if (known === undefined || known.epoch < epoch) this.#held.set(taskId, { epoch, untilMs: 0, marginMs: 0 });
+    if (known === undefined || known.epoch < epoch) this.#held.set(taskId, { epoch, untilMs: NEVER_MS, marginMs: 0 });
   }
 
   drop(taskId: TaskId, epoch: Epoch): void {
@@ -51,9 +52,19 @@ export class Leases {
 
   renewed(sent: readonly HeldLease[], answer: RenewAnswer, sentAtMs: number): void {
     const lost = new Set(answer.lost);
+    const marginMs = marginOf(answer.ttlMs);
     for (const { taskId, epoch } of sent) {
-      if (lost.has(taskId)) this.drop(taskId, epoch);
-      else if (this.#held.get(taskId)?.epoch === epoch) this.hold(taskId, epoch, sentAtMs, answer.ttlMs);
+      const lease = this.#held.get(taskId);
+      if (lease?.epoch !== epoch) continue;
+      if (lost.has(taskId)) {
+        this.#held.delete(taskId);
+        continue;
+      }
+      // In place: there may be 100,000.
+      lease.untilMs = sentAtMs + answer.ttlMs;
+      lease.marginMs = marginMs;
     }
   }
 }
+
+const marginOf = (ttlMs: number): number => Math.min(MARGIN_MS, ttlMs / MARGINS_PER_TTL);
