@@ -22,37 +22,49 @@ interface Options {
   readonly verbose: boolean;
 }
 
-function count(text: string | undefined, otherwise: number): number {
+/** The command line is not right: its message is all that a person needs. */
+class UsageError extends Error {}
+
+function count(option: string, text: string | undefined, otherwise: number): number {
   const value = text === undefined ? otherwise : Number(text);
-  if (!Number.isSafeInteger(value) || value < 1) throw new Error(`${text ?? ''} is not a count\n\n${USAGE}`);
+  if (!Number.isSafeInteger(value) || value < 1) throw new UsageError(`--${option} ${text ?? ''}: not a count`);
   return value;
 }
 
-function parseOptions(argv: readonly string[]): Options {
-  const { values } = parseArgs({
-    args: [...argv],
-    options: {
-      seeds: { type: 'string' },
-      from: { type: 'string' },
-      jobs: { type: 'string' },
-      break: { type: 'string' },
-      with: { type: 'string' },
-      verbose: { type: 'boolean' },
-    },
-  });
+/** null: help was asked for. */
+function parseOptions(argv: readonly string[]): Options | null {
+  const values = parsed(argv);
+  if (values.help === true) return null;
   const broken = values.break === undefined ? null : (BREAKS.find((name) => name === values.break) ?? undefined);
-  if (broken === undefined) throw new Error(`there is no break ${values.break ?? ''}\n\n${USAGE}`);
+  if (broken === undefined) throw new UsageError(`--break ${values.break ?? ''}: there is ${BREAKS.join(', ')}`);
   const forced = (values.with ?? '').split(',').filter((name) => name !== '');
   const unknown = forced.find((name) => !FAULT_NAMES.some((fault) => fault === name));
-  if (unknown !== undefined) throw new Error(`there is no fault ${unknown}\n\nThere are: ${FAULT_NAMES.join(', ')}`);
+  if (unknown !== undefined) throw new UsageError(`--with ${unknown}: there is ${FAULT_NAMES.join(', ')}`);
   return {
     forced: FAULT_NAMES.filter((fault) => forced.includes(fault)),
-    from: count(values.from, 1),
-    seeds: count(values.seeds, 100),
-    jobs: count(values.jobs, 2),
+    from: count('from', values.from, 1),
+    seeds: count('seeds', values.seeds, 100),
+    jobs: count('jobs', values.jobs, 2),
     broken,
     verbose: values.verbose === true,
   };
+}
+
+function parsed(argv: readonly string[]) {
+  const options = {
+    seeds: { type: 'string' },
+    from: { type: 'string' },
+    jobs: { type: 'string' },
+    break: { type: 'string' },
+    with: { type: 'string' },
+    verbose: { type: 'boolean' },
+    help: { type: 'boolean', short: 'h' },
+  } as const;
+  try {
+    return parseArgs({ args: [...argv], options }).values;
+  } catch (error) {
+    throw new UsageError(error instanceof Error ? error.message : String(error));
+  }
 }
 
 const consoleLog = (level: string) => (fields: object, message: string) => {
@@ -86,8 +98,8 @@ function show(report: SeedReport, command: string): void {
   console.log(`  again: ${command}`);
 }
 
-async function main(argv: readonly string[]): Promise<number> {
-  const options = parseOptions(argv);
+/** `argv`: what `options` were read from, for the children. Gives the exit code. */
+async function runAll(options: Options, argv: readonly string[]): Promise<number> {
   const { from, seeds, jobs, broken, forced, verbose } = options;
   const startedMs = performance.now();
   const failed: number[] = [];
@@ -135,6 +147,20 @@ async function main(argv: readonly string[]): Promise<number> {
   return failed.length > 0 || crashed ? 1 : 0;
 }
 
-const [first, share, ...rest] = process.argv.slice(2);
-if (first === '--share') await runShare(parseOptions(rest), Number(share));
-else process.exitCode = await main(process.argv.slice(2));
+async function main(argv: readonly string[]): Promise<number> {
+  const [first, share, ...rest] = argv;
+  const isChild = first === '--share';
+  try {
+    const options = parseOptions(isChild ? rest : argv);
+    if (options === null) console.log(USAGE);
+    else if (isChild) await runShare(options, Number(share));
+    else return await runAll(options, argv);
+    return 0;
+  } catch (error) {
+    if (!(error instanceof UsageError)) throw error;
+    console.error(`${error.message}\n\n${USAGE}`);
+    return 2;
+  }
+}
+
+process.exitCode = await main(process.argv.slice(2));
