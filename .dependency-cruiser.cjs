@@ -100,7 +100,7 @@ module.exports = {
     home('spawning', ['execa'], ['^src/slurm/broker\\.ts$', '^src/local/process\\.ts$']),
     home('toml', ['smol-toml'], ['^src/slurm/']),
     home('json-schema', ['ajv'], [parameters]),
-    home('commands', ['commander', '@viz-js/viz', 'pino'], ['^src/cli/']),
+    home('commands', ['commander', '@viz-js/viz', 'pino', 'ws'], ['^src/cli/']),
     home('statecharts', ['xstate'], [machines, '^src/cli/']),
     {
       name: 'node-spawning-has-a-home',

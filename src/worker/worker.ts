@@ -1,4 +1,3 @@
-import { StoreError } from '../events/store.js';
 import { contextOf, phaseOf, type Job } from '../machines/job-aggregate.js';
 import { askOf, isWatched, type Ask } from '../machines/job-asks.js';
 import type { JobId } from '../machines/vocabulary.js';
@@ -11,6 +10,7 @@ import { JobBook, type JobChange } from './job-book.js';
 import { Leases } from './leases.js';
 import { Observer, type PollReport } from './observe.js';
 import { ExpectedEnds } from './expected-ends.js';
+import { Parts } from './parts.js';
 import { createPace, hurry, polled, type PollPace } from './poll-pace.js';
 import { Settler } from './settle.js';
 import { waitForBackend } from './start.js';
@@ -38,9 +38,8 @@ export class Worker {
   readonly #observer: Observer;
   readonly #coordination: Coordination;
   readonly #expected = new ExpectedEnds();
-  readonly #besides = new Map<string, Promise<void>>();
+  readonly #parts: Parts;
   readonly #stopping = new AbortController();
-  #fatal: StoreError | null = null;
   #pace: PollPace;
   #rounds = 0;
   #poke = new AbortController();
@@ -49,8 +48,9 @@ export class Worker {
   private constructor(deps: WorkerDeps, book: JobBook) {
     this.#deps = deps;
     this.#book = book;
+    this.#parts = new Parts(deps.log);
     this.#activities = new Activities(deps.clock, deps.log, (error) => {
-      if (isFatal(error)) this.#fatal = error;
+      this.#parts.note(error);
       this.#wake();
     });
     this.#canceller = new Canceller(deps, book);
@@ -92,14 +92,14 @@ export class Worker {
       { once: true },
     );
     const acquiring = this.#acquireLoop(this.#stopping.signal);
-    while (!signal.aborted && this.#fatal === null) {
-      await this.#safely('round', () => this.round());
+    while (!signal.aborted && this.#parts.fatal === null) {
+      await this.#parts.run('round', () => this.round());
       await this.#rest(signal);
     }
     this.#stopping.abort();
     await acquiring;
     await this.idle();
-    if (this.#fatal !== null) throw this.#fatal;
+    if (this.#parts.fatal !== null) throw this.#parts.fatal;
     await this.#book.checkpoint(0);
   }
 
@@ -120,14 +120,14 @@ export class Worker {
     const { clock, config } = this.#deps;
     this.#lastRoundAtMs = clock.monotonicMs();
     this.#rounds += 1;
-    this.#beside('renew', () => this.#coordination.renew());
-    await this.#safely('wake', () => this.#takeWakes());
-    if (clock.monotonicMs() >= this.#pace.nextAtMs) await this.#safely('observe', () => this.#observe());
-    await this.#safely('limits', () => this.#applyWatchLimits());
-    this.#beside('report', () => this.#coordination.report());
-    this.#beside('cancel', () => this.#cancel());
+    this.#parts.beside('renew', () => this.#coordination.renew());
+    await this.#parts.run('wake', () => this.#takeWakes());
+    if (clock.monotonicMs() >= this.#pace.nextAtMs) await this.#parts.run('observe', () => this.#observe());
+    await this.#parts.run('limits', () => this.#applyWatchLimits());
+    this.#parts.beside('report', () => this.#coordination.report());
+    this.#parts.beside('cancel', () => this.#cancel());
     this.#act();
-    await this.#safely('checkpoint', () => this.#book.checkpoint(config.checkpointEvery));
+    await this.#parts.run('checkpoint', () => this.#book.checkpoint(config.checkpointEvery));
     if (this.#rounds % FORGET_EVERY_ROUNDS === 0) this.#coordination.forget();
   }
 
@@ -141,7 +141,7 @@ export class Worker {
 
   /** Resolves when no activity is under way. */
   async idle(): Promise<void> {
-    while (this.#besides.size > 0) await Promise.all(this.#besides.values());
+    await this.#parts.idle();
     await this.#activities.idle();
   }
 
@@ -149,7 +149,7 @@ export class Worker {
   async #acquireLoop(signal: AbortSignal): Promise<void> {
     for (let failures = 0; !signal.aborted;) {
       let taken = 0;
-      const worked = await this.#safely('acquire', async () => {
+      const worked = await this.#parts.run('acquire', async () => {
         taken = await this.acquire(signal);
       });
       failures = worked ? 0 : failures + 1;
@@ -276,32 +276,4 @@ export class Worker {
     if (!signal.aborted) await this.#deps.clock.sleep(REST_MS, this.#poke.signal);
     this.#poke = new AbortController();
   }
-
-  /** What may have to wait for an answer does not hold up the rounds: one of a kind at a time, beside them. */
-  #beside(part: string, run: () => Promise<void>): void {
-    if (this.#besides.has(part)) return;
-    const running = this.#safely(part, run).then(() => {
-      this.#besides.delete(part);
-    });
-    this.#besides.set(part, running);
-  }
-
-  /** A part of a round that fails is said and left for the next round; the others go on. False: it failed. */
-  async #safely(part: string, run: () => Promise<void>): Promise<boolean> {
-    try {
-      await run();
-      return true;
-    } catch (error) {
-      if (isFatal(error)) this.#fatal = error;
-      this.#deps.log.error(
-        { part, error: error instanceof Error ? error.message : String(error) },
-        'part of a round failed',
-      );
-      return false;
-    }
-  }
 }
-
-/** After these the log takes no more events until it is opened again; of the others it may recover. */
-const isFatal = (error: unknown): error is StoreError =>
-  error instanceof StoreError && (error.fault === 'io' || error.fault === 'corrupt');
