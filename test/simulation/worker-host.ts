@@ -160,6 +160,8 @@ export class WorkerHost {
     const counted: Run = (call) =>
       life.call(call.command, async () => {
         const askedAtMs = this.parts.time.nowMs;
+        // Accounting is asked when every queue has answered or not: from here on that is what the worker goes by.
+        if (call.command === 'sacct') polled = new Map(answeredNow);
         const ending = await run(call);
         const isAnswer = ending.kind === 'exited' && ending.exitCode === 0 && ending.stderr === '';
         if (isAnswer && (call.command === 'squeue' || call.command === 'sacct')) answered += 1;

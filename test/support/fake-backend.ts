@@ -51,6 +51,8 @@ export class FakeBackend implements Backend {
   readonly #calls = { submit: 0, observe: 0, cancel: 0 };
   outage: 'none' | 'queue' | 'accounting' = 'none';
   obeysCancel = true;
+  /** What the next polls wait for before they answer. */
+  answersAfter: Promise<void> | null = null;
   /** False: it does not know whose the ids are. */
   cancellable = true;
   attemptAlive = false;
@@ -105,7 +107,7 @@ export class FakeBackend implements Backend {
 
   async observe(items: readonly WatchItem[]): Promise<Observations> {
     this.#calls.observe += 1;
-    await flush();
+    await (this.answersAfter ?? flush());
     const jobs = new Map<JobId, JobAnswer>(items.map((item) => [item.jobId, this.#answer(item)]));
     return {
       jobs,

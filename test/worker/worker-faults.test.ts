@@ -53,6 +53,32 @@ const diskIsFull = (): never => {
   throw new StoreError('full', 'no space left');
 };
 
+test('a backend that takes long to answer a poll holds up neither submissions nor results nor wishes', async () => {
+  const world = await running();
+  const { backend, coordinator } = world;
+  backend.setAll(COMPLETED);
+  await world.until((jobs) => jobs.every((job) => contextOf(job).completion !== null));
+  let answer = (): void => undefined;
+  backend.answersAfter = new Promise((resolve) => (answer = resolve));
+  coordinator.grants.push(grant({ taskId: taskId(2) }), grant({ taskId: taskId(3) }));
+  await world.until(() => backend.submissions.length === 3 && coordinator.outcomes.length === 1);
+  const polls = backend.callCounts()['observe'];
+  coordinator.wishes = {
+    lost: [],
+    cancel: [{ taskId: taskId(2), by: 'ada', asAdmin: false }],
+    abandon: [],
+    wantLogs: [],
+  };
+  await world.until(() => backend.cancels.length > 0);
+  await world.run(10 * MINUTE);
+  // One poll is under way, and no other one beside it.
+  expect(backend.callCounts()['observe']).toBeLessThanOrEqual((polls ?? 0) + 1);
+  expect((await world.jobs()).map(phaseOf)).toEqual(['Completed', 'Pending', 'Pending']);
+  backend.answersAfter = null;
+  answer();
+  await world.until((jobs) => jobs.some((job) => phaseOf(job) === 'Cancelled'));
+});
+
 describe('the loop never spins', () => {
   test('a coordinator that answers at once with nothing is not asked without end', async () => {
     const world = new WorkerWorld();
