@@ -33,6 +33,8 @@ export class Coordination {
   readonly #opened = new Set<JobId>();
   /** What the coordinator was told last about each job: its phase and the words for people. */
   readonly #told = new Map<JobId, string>();
+  /** Jobs as they were when there was no news of them: each change of a job makes a new object. */
+  readonly #quiet = new WeakSet<Job>();
   #renewAtMs = 0;
   #reportAtMs = 0;
   #outageSinceMs: number | null = null;
@@ -245,8 +247,11 @@ export class Coordination {
     if (clock.monotonicMs() < this.#reportAtMs) return;
     const items: ProgressItem[] = [];
     for (const job of this.#book.all()) {
-      const item = items.length < REPORT_ITEMS ? this.#newsOf(job) : null;
-      if (item !== null) items.push(item);
+      if (items.length >= REPORT_ITEMS) break;
+      if (this.#quiet.has(job)) continue;
+      const item = this.#newsOf(job);
+      if (item === null) this.#quiet.add(job);
+      else items.push(item);
     }
     if (items.length === 0) return;
     const answer = await coordinator.report(items);

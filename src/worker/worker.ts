@@ -21,6 +21,8 @@ const REST_MS = 200;
 /** Pauses between attempts to take tasks while they fail, ms. */
 const ACQUIRE_RETRY_MS = { first: 2_000, max: 60_000 } as const;
 const FORGET_EVERY_ROUNDS = 1_000;
+/** Limits are hours: with 10,000 jobs looking at each of them in every round is work for nothing. */
+const LIMITS_EVERY_MS = 5_000;
 
 /**
  * The loop. One round: renew leases, look for end markers, ask the backend once about all jobs and record what is news,
@@ -44,6 +46,7 @@ export class Worker {
   #rounds = 0;
   #poke = new AbortController();
   #lastRoundAtMs: number;
+  #limitsAtMs = 0;
 
   private constructor(deps: WorkerDeps, book: JobBook) {
     this.#deps = deps;
@@ -123,7 +126,7 @@ export class Worker {
     this.#parts.beside('renew', () => this.#coordination.renew());
     await this.#parts.run('wake', () => this.#takeWakes());
     if (clock.monotonicMs() >= this.#pace.nextAtMs) this.#parts.beside('observe', () => this.#observe());
-    await this.#parts.run('limits', () => this.#applyWatchLimits());
+    if (clock.monotonicMs() >= this.#limitsAtMs) await this.#parts.run('limits', () => this.#applyWatchLimits());
     this.#parts.beside('report', () => this.#coordination.report());
     this.#parts.beside('cancel', () => this.#cancel());
     this.#act();
@@ -203,6 +206,7 @@ export class Worker {
   }
 
   async #applyWatchLimits(): Promise<void> {
+    this.#limitsAtMs = this.#deps.clock.monotonicMs() + LIMITS_EVERY_MS;
     const nowMs = this.#deps.clock.nowMs();
     const changes: JobChange[] = [];
     for (const job of this.#book.all()) {
