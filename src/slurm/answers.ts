@@ -2,6 +2,7 @@ import type { JobAnswer, SeenAnswer, SeenState, WatchItem } from '../backend.js'
 import type { Handle } from '../machines/vocabulary.js';
 import type { AccountingRow } from './accounting.js';
 import { failureFromExitCode, failureFromReason, stepWarnings, type Failure } from './failure.js';
+import { kept } from './kept.js';
 import type { QueueRow } from './queue.js';
 import { waitingFor, waitingWhy } from './reasons.js';
 import { meaningOf } from './states.js';
@@ -20,14 +21,21 @@ export const unanswered = (detail: string, queueAbsent: boolean): JobAnswer => (
   queueAbsent,
 });
 
+/** Cannot occur in a field of a row. */
+const BETWEEN = '\n';
+
 /** The scheduler's own words; nothing branches on them. */
-function queueDiagnostics(row: QueueRow): Readonly<Record<string, string>> {
+const queueDiagnostics = (row: QueueRow): Readonly<Record<string, string>> =>
+  rowWords([row.stateText, row.reason, row.nodes].join(BETWEEN));
+
+const rowWords = kept((key): Readonly<Record<string, string>> => {
+  const [state = '', reason = '', nodes = ''] = key.split(BETWEEN);
   return {
-    state: row.stateText,
-    ...(row.reason === '' || row.reason === 'None' ? {} : { reason: row.reason }),
-    ...(row.nodes === '' ? {} : { nodes: row.nodes }),
+    state,
+    ...(reason === '' || reason === 'None' ? {} : { reason }),
+    ...(nodes === '' ? {} : { nodes }),
   };
-}
+});
 
 function accountingDiagnostics(row: AccountingRow): Readonly<Record<string, string>> {
   return {
@@ -56,15 +64,19 @@ export function fromLiveRow(item: WatchItem, row: QueueRow, duplicates: readonly
   };
 }
 
+const waitingState = kept((reason): { readonly state: SeenState; readonly why: string } => {
+  const waiting = waitingFor(reason);
+  return { state: { phase: 'Pending', waiting }, why: waitingWhy(reason, waiting) };
+});
+
 function queueState(meaning: SeenState, row: QueueRow): { readonly state: SeenState; readonly why: string } {
   if (meaning.phase === 'Pending' && (row.state === 'PENDING' || row.state === 'LAUNCH_FAILED')) {
-    const waiting = waitingFor(row.reason);
-    return { state: { phase: 'Pending', waiting }, why: waitingWhy(row.reason, waiting) };
+    return waitingState(row.reason);
   }
   return { state: meaning, why: endWhy(row.state) };
 }
 
-const endWhy = (state: QueueRow['state']): string => state.toLowerCase().replaceAll('_', ' ');
+const endWhy = kept((state) => state.toLowerCase().replaceAll('_', ' '));
 
 /** What accounting said about a job that is over in the queue. */
 export type ExitEvidence =

@@ -1,5 +1,6 @@
 import type { SeenAnswer } from '../backend.js';
 import type { TokenReader } from './identity.js';
+import { kept } from './kept.js';
 import { parseState, type SlurmState } from './states.js';
 
 /** Cannot occur in a row unless somebody puts it into a name on purpose; such a row has too many fields. */
@@ -96,6 +97,8 @@ export class QueueReader {
   readonly #others = new Map<string, Line>();
   readonly #byToken = new Map<string, readonly QueueRow[]>();
   readonly #odd = new Set<Line>();
+  /** One copy of each state, reason and list of nodes. */
+  readonly #word = kept((text) => text);
   /** Ids that the last answer listed twice. */
   #twice: ReadonlySet<number> = new Set();
   #answers = 0;
@@ -225,11 +228,11 @@ export class QueueReader {
       id,
       cluster: this.#cluster,
       state,
-      stateText,
+      stateText: this.#word(stateText),
       submittedAtMs: epochMs(submitted),
       endsAtMs: epochMs(ends),
-      nodes,
-      reason,
+      nodes: this.#word(nodes),
+      reason: this.#word(reason),
       token,
       answer: null,
     };
