@@ -16,6 +16,8 @@ import {
 /** What is done, and what came in, beside the job's phase: it may still change after the end (INV-6). */
 export interface Aftermath {
   readonly delivered: boolean;
+  /** It was delivered, and taken. */
+  readonly accepted: boolean;
   readonly directoryRemoved: boolean;
   /** Backend jobs that carry our token but are not ours: to be cancelled until they are seen to have ended. */
   readonly duplicates: readonly Handle[];
@@ -59,7 +61,7 @@ export const isTerminal = (job: Job): boolean => isTerminalPhase(job.snapshot.va
 export function createJob(created: JobCreated): Job {
   return {
     snapshot: fold.initial(created),
-    aftermath: { delivered: false, directoryRemoved: false, duplicates: [], lateObservations: 0 },
+    aftermath: { delivered: false, accepted: false, directoryRemoved: false, duplicates: [], lateObservations: 0 },
     version: 1,
   };
 }
@@ -106,7 +108,7 @@ function evolveAftermath(job: Job, event: AftermathEvent | DuplicateEvent): Afte
       return { ...aftermath, duplicates: aftermath.duplicates.filter((known) => !sameHandle(known, event.handle)) };
     case 'outcome.delivered':
       if (!isTerminal(job) || aftermath.delivered) throw illegal(job, event);
-      return { ...aftermath, delivered: true };
+      return { ...aftermath, delivered: true, accepted: event.accepted };
     case 'directory.removed':
       if (!isTerminal(job) || aftermath.directoryRemoved) throw illegal(job, event);
       return { ...aftermath, directoryRemoved: true };

@@ -60,10 +60,10 @@ function nextAttemptAtMs({ attempt }: JobContext): number {
   return attempt.startedAtMs + Math.min(ATTEMPT_PAUSE_MS.max, ATTEMPT_PAUSE_MS.first * 2 ** (attempt.number - 1));
 }
 
-/** A directory goes when its result is delivered; without a result it is kept for a while, for people to look at. */
+/** A directory goes when its result was taken; else it is kept for a while: it may hold the only copy of days of work. */
 export function removeAtMs(job: Job, keepDirectoryMs: number): number {
   const endedAtMs = contextOf(job).endedAtMs ?? 0;
-  return phaseOf(job) === 'Completed' ? endedAtMs : endedAtMs + keepDirectoryMs;
+  return phaseOf(job) === 'Completed' && job.aftermath.accepted ? endedAtMs : endedAtMs + keepDirectoryMs;
 }
 
 /** To be asked about at the backend: everything that may be there. */

@@ -1,12 +1,13 @@
 import { createHash } from 'node:crypto';
-import { readdir, type FileHandle } from 'node:fs/promises';
+import type { FileHandle } from 'node:fs/promises';
 import type { JobFiles } from './directory.js';
-import { errnoOf, ioFailure, messageOf, type IoFailure } from './io-error.js';
+import { ioFailure, messageOf, type IoFailure } from './io-error.js';
 import { openRegular } from './markers.js';
+import { presenceOf } from './presence.js';
 
 export type CollectResult =
   | { readonly kind: 'ok'; readonly value: unknown; readonly bytes: number; readonly sha256: string }
-  /** The directory is there and the result is not. */
+  /** The file system is there and the result is not. */
   | { readonly kind: 'missing'; readonly detail: string }
   /** Names the file and says why it does not count. */
   | { readonly kind: 'invalid'; readonly detail: string }
@@ -16,19 +17,16 @@ export type CollectResult =
 const DEPTH_LIMIT = 512;
 
 /**
- * Reads a job's result: a regular file of at most `limitBytes`, in UTF-8, with one JSON value. When the whole job
- * directory cannot be seen, the answer is `io`: the file system may be away, and nothing is known.
+ * Reads a job's result: a regular file of at most `limitBytes`, in UTF-8, with one JSON value. When nothing of the runs
+ * directory can be seen, the answer is `io`: the file system may be away, and nothing is known.
  */
 export async function collectResult(files: JobFiles, limitBytes: number): Promise<CollectResult> {
   let opened = await openRegular(files.result);
   if (opened.kind === 'missing') {
-    // A network file system may remember that the file was not there; listing its directory asks the server again.
-    try {
-      await readdir(files.directory);
-    } catch (error) {
-      if (errnoOf(error) === null) throw error;
-      return ioFailure(`looking for ${files.result}`, error);
-    }
+    // A network file system may remember that the file was not there; this asks the server again.
+    const presence = await presenceOf(files);
+    if (presence.kind === 'io') return presence;
+    if (presence.kind === 'gone') return { kind: 'missing', detail: `the job directory ${files.directory} is gone` };
     opened = await openRegular(files.result);
   }
   if (opened.kind === 'missing') return { kind: 'missing', detail: `${files.result} is not there` };

@@ -1,10 +1,11 @@
 import { constants } from 'node:fs';
 import { open, readdir, unlink, type FileHandle } from 'node:fs/promises';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { z } from 'zod';
 import { JobId, Token } from '../machines/vocabulary.js';
 import type { JobFiles } from './directory.js';
 import { errnoOf, ioFailure, type IoFailure } from './io-error.js';
+import { listDirectory } from './presence.js';
 import { wakeDirectory } from './runs-directory.js';
 
 const whole = z
@@ -97,8 +98,11 @@ export async function openRegular(path: string): Promise<OpenRegular> {
     const errno = errnoOf(error);
     if (errno === 'ENOENT') return { kind: 'missing' };
     if (errno === 'ELOOP') return { kind: 'invalid', detail: `${path} is a symbolic link` };
-    if (errno === 'EACCES' || errno === 'EPERM')
-      return { kind: 'invalid', detail: `${path} is not readable (${errno})` };
+    if (errno === 'EACCES' || errno === 'EPERM') {
+      // Of a directory that may not be listed either, the fault is not the job's: a ticket that ran out, say.
+      const around = await listDirectory(dirname(path));
+      return around.kind === 'io' ? around : { kind: 'invalid', detail: `${path} is not readable (${errno})` };
+    }
     if (errno === 'ENXIO') return { kind: 'invalid', detail: `${path} is not a regular file` };
     return ioFailure(`opening ${path}`, error);
   }

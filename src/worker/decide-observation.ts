@@ -14,6 +14,8 @@ export interface PollTime {
 
 /** A pending reason that only flickers (Priority, Resources …) is news at most this often. */
 const WHY_CHANGES_EVERY_MS = 600_000;
+/** What a job may take at most of which no limit is known, ms. */
+const NO_LIMIT_MS = 24 * 3_600_000;
 
 /**
  * What one answer adds to a job's stream: the events that are news, nothing otherwise. An answer that proves nothing
@@ -146,11 +148,12 @@ function decideAbsent(draft: Draft, answer: Extract<JobAnswer, { kind: 'absent' 
   }
   decideEndedDuplicates(draft, [], time.nowMs);
   if (contextOf(draft.job).completion !== null) return;
-  const { policy } = contextOf(draft.job);
+  const { policy, watchUntilMs, createdAtMs } = contextOf(draft.job);
   if (answer.accounting === 'stillActive') {
-    // A row that nobody closed proves nothing until the job's own time limit has run out (INV-11).
-    const { limitEndsAtMs } = answer;
-    if (limitEndsAtMs === null || time.nowMs < limitEndsAtMs + policy.lossGraceMs) return;
+    // A row that nobody closed proves nothing until the job's own time limit has run out (INV-11). Where none is known,
+    // the queue's word has to do once the job is watched no longer.
+    const limitEndsAtMs = answer.limitEndsAtMs ?? watchUntilMs ?? createdAtMs + NO_LIMIT_MS;
+    if (time.nowMs < limitEndsAtMs + policy.lossGraceMs) return;
   }
   noteLoss(draft, 'NOT_FOUND', answer.detail, answer.accounting === 'notKept' ? 'queue' : 'accounting', time);
 }

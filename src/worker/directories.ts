@@ -20,6 +20,12 @@ export interface EndMarker {
   readonly signal: number | null;
 }
 
+/** Which of the backend's jobs won the right to run here. `unknown`: the file system does not answer. */
+export type ClaimReply =
+  | { readonly kind: 'held'; readonly id: string }
+  | { readonly kind: 'none' }
+  | { readonly kind: 'unknown'; readonly detail: string };
+
 /** The job directories as the loop uses them. Never throws for what a file system can do. */
 export interface JobDirectories {
   path(jobId: JobId): string;
@@ -27,8 +33,7 @@ export interface JobDirectories {
   collect(jobId: JobId, limitBytes: number): Promise<CollectReply>;
   /** null: there is none (yet). */
   endMarker(jobId: JobId): Promise<EndMarker | null>;
-  /** The backend's id of the job that won the right to run here; null: none did. */
-  claim(jobId: JobId): Promise<string | null>;
+  claim(jobId: JobId): Promise<ClaimReply>;
   tails(jobId: JobId, limitBytes: number): Promise<{ readonly stdout: string; readonly stderr: string }>;
   remove(jobId: JobId): Promise<{ readonly kind: 'ok' } | { readonly kind: 'io'; readonly detail: string }>;
   /** Jobs that left a mark since the last call (they began, or ended). */

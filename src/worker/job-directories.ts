@@ -2,6 +2,7 @@ import type { Log } from '../runtime/log.js';
 import { collectResult, readTail } from '../workdir/collect.js';
 import { jobFiles, prepareDirectory, removeDirectory } from '../workdir/directory.js';
 import { readClaim, readDone, takeWakes } from '../workdir/markers.js';
+import { presenceOf } from '../workdir/presence.js';
 import type { JobId } from '../machines/vocabulary.js';
 import type { JobDirectories } from './directories.js';
 
@@ -33,9 +34,10 @@ export function jobDirectories(runsDir: string, log: Log): JobDirectories {
     },
     claim: async (jobId) => {
       const claim = await readClaim(files(jobId));
-      if (claim.kind === 'ok') return claim.identity;
-      if (claim.kind !== 'missing') say(claim.detail);
-      return null;
+      if (claim.kind === 'ok') return { kind: 'held', id: claim.identity };
+      const why = claim.kind === 'missing' ? await presenceOf(files(jobId)) : claim;
+      if (why.kind === 'io') say(why.detail);
+      return why.kind === 'io' ? { kind: 'unknown', detail: why.detail } : { kind: 'none' };
     },
     tails: async (jobId, limitBytes) => {
       const { stdout, stderr } = files(jobId);

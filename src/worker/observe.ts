@@ -84,10 +84,13 @@ export class Observer {
       // While the poll was under way somebody may have taken the job up: what was asked before is old news then.
       if (answer === undefined || this.#book.get(jobId) !== asked || this.#isBusy(jobId)) continue;
       const refined = await this.#refine(jobId, answer);
-      const claimed =
-        phaseOf(asked) === 'Unknown' && refined.kind === 'absent' ? await this.#foundByClaim(asked, time) : null;
+      const isLookUp = phaseOf(asked) === 'Unknown' && refined.kind === 'absent';
+      const claim = isLookUp ? await this.#deps.directories.claim(jobId) : null;
       if (this.#book.get(jobId) !== asked || this.#isBusy(jobId)) continue;
-      const events = claimed === null ? decideObservation(asked, refined, time) : [claimed];
+      // A claim that can not be read may be there: this look says nothing.
+      if (claim?.kind === 'unknown') continue;
+      const events =
+        claim?.kind === 'held' ? [foundByClaim(asked, claim.id, time)] : decideObservation(asked, refined, time);
       if (events.length > 0) changes.push({ jobId, events });
     }
     return changes;
@@ -106,15 +109,6 @@ export class Observer {
       why: `the job's script could not start its profile; ${answer.why}`,
       diagnostics,
     };
-  }
-
-  /** A claim says that a submission landed and ran, whatever queue and accounting have forgotten since (INV-8). */
-  async #foundByClaim(job: Job, time: PollTime): Promise<JobEvent | null> {
-    const { jobId, attempt } = contextOf(job);
-    const id = await this.#deps.directories.claim(jobId);
-    if (id === null) return null;
-    const handle = { id, cluster: null, submittedAtMs: attempt?.startedAtMs ?? time.nowMs };
-    return { type: 'submission.found', v: 1, atMs: time.nowMs, handle, source: 'directory' };
   }
 
   #newOddities(texts: readonly string[], atMs: number): readonly BackendEvent[] {
@@ -140,6 +134,13 @@ export class Observer {
       throw error;
     }
   }
+}
+
+/** A claim says that a submission landed and ran, whatever queue and accounting have forgotten since (INV-8). */
+function foundByClaim(job: Job, id: string, time: PollTime): JobEvent {
+  const { attempt } = contextOf(job);
+  const handle = { id, cluster: null, submittedAtMs: attempt?.startedAtMs ?? time.nowMs };
+  return { type: 'submission.found', v: 1, atMs: time.nowMs, handle, source: 'directory' };
 }
 
 function watchItem(job: Job): WatchItem {

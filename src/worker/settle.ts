@@ -37,12 +37,11 @@ export class Settler {
       case 'io':
       case 'missing':
       case 'invalid': {
-        const { completion, watchUntilMs } = contextOf(job);
-        // A file system that does not answer says nothing about the result: that is waited for as long as the job is.
-        const untilMs =
-          found.kind === 'io'
-            ? (watchUntilMs ?? Number.POSITIVE_INFINITY)
-            : (completion?.atMs ?? atMs) + config.resultGraceMs;
+        const { completion, watchUntilMs, inherited } = contextOf(job);
+        const graceEndsAtMs = (completion?.atMs ?? atMs) + config.resultGraceMs;
+        // A file system that does not answer says nothing about the result: that is waited for as long as the job is. Of
+        // another worker's job nobody wants the result, only its end, and its directory may be out of our reach.
+        const untilMs = found.kind === 'io' && !inherited ? (watchUntilMs ?? Number.POSITIVE_INFINITY) : graceEndsAtMs;
         if (atMs < untilMs) return again(found.detail);
         const reason = found.kind === 'invalid' ? 'RESULT_INVALID' : 'RESULT_MISSING';
         await this.#record(jobId, { type: 'result.unusable', v: 1, atMs, reason, detail: clip(found.detail) });

@@ -124,7 +124,7 @@ export class Worker {
     this.#lastRoundAtMs = clock.monotonicMs();
     this.#rounds += 1;
     this.#parts.beside('renew', () => this.#coordination.renew());
-    await this.#parts.run('wake', () => this.#takeWakes());
+    this.#parts.beside('wake', () => this.#takeWakes());
     if (clock.monotonicMs() >= this.#pace.nextAtMs) this.#parts.beside('observe', () => this.#observe());
     if (clock.monotonicMs() >= this.#limitsAtMs) await this.#parts.run('limits', () => this.#applyWatchLimits());
     this.#parts.beside('report', () => this.#coordination.report());
@@ -176,6 +176,7 @@ export class Worker {
       const ended = (await this.#deps.directories.endMarker(jobId)) !== null;
       if (ended) this.#expected.marked(jobId, nowMs);
       this.#pace = hurry(this.#pace, ended ? 'ended' : 'started', nowMs, this.#paceConfig());
+      this.#wake();
     }
   }
 

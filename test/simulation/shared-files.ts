@@ -1,7 +1,13 @@
 import { createHash } from 'node:crypto';
 import { basename, dirname, join } from 'node:path';
 import { JobId } from '../../src/machines/vocabulary.js';
-import type { CollectReply, EndMarker, JobDirectories, PrepareReply } from '../../src/worker/directories.js';
+import type {
+  ClaimReply,
+  CollectReply,
+  EndMarker,
+  JobDirectories,
+  PrepareReply,
+} from '../../src/worker/directories.js';
 
 interface Directory {
   hasScript: boolean;
@@ -93,7 +99,11 @@ export class SharedFiles {
       collect: async (jobId, limitBytes) =>
         this.#hasTrouble() ? { kind: 'io', detail: 'EIO' } : this.#collect(at(jobId), limitBytes),
       endMarker: async (jobId) => at(jobId)?.done ?? null,
-      claim: async (jobId) => at(jobId)?.claim ?? null,
+      claim: async (jobId): Promise<ClaimReply> => {
+        if (this.#hasTrouble()) return { kind: 'unknown', detail: 'EIO' };
+        const id = at(jobId)?.claim ?? null;
+        return id === null ? { kind: 'none' } : { kind: 'held', id };
+      },
       tails: async () => ({ stdout: '', stderr: '' }),
       remove: async (jobId) => {
         if (this.#hasTrouble()) return { kind: 'io', detail: 'EIO' };

@@ -216,7 +216,8 @@ function gatedDirectories(
     prepare: (jobId, content) => life.call('prepare', () => files.prepare(jobId, content)),
     collect: (jobId, limitBytes) => life.call('collect', () => files.collect(jobId, limitBytes)),
     endMarker: (jobId) => life.call('endMarker', () => files.endMarker(jobId)),
-    claim: (jobId) => (broken === 'lookup' ? Promise.resolve(null) : life.call('claim', () => files.claim(jobId))),
+    claim: (jobId) =>
+      broken === 'lookup' ? Promise.resolve({ kind: 'none' }) : life.call('claim', () => files.claim(jobId)),
     tails: (jobId, limitBytes) => life.call('tails', () => files.tails(jobId, limitBytes)),
     remove: (jobId) => life.call('remove', () => files.remove(jobId)),
     takeWakes: () => life.call('takeWakes', () => files.takeWakes()),

@@ -1,4 +1,10 @@
-import type { CollectReply, EndMarker, JobDirectories, PrepareReply } from '../../src/worker/directories.js';
+import type {
+  ClaimReply,
+  CollectReply,
+  EndMarker,
+  JobDirectories,
+  PrepareReply,
+} from '../../src/worker/directories.js';
 import type { JobId } from '../../src/machines/vocabulary.js';
 import { flush } from './manual-clock.js';
 
@@ -15,6 +21,7 @@ export class FakeDirectories implements JobDirectories {
   readonly removed: JobId[] = [];
   readonly markers = new Map<JobId, EndMarker>();
   readonly claims = new Map<JobId, string>();
+  claimTrouble: string | null = null;
   readonly wakes: JobId[] = [];
   prepareReply: () => Promise<PrepareReply> = () => Promise.resolve({ kind: 'ok' });
   collectReply: (jobId: JobId) => CollectReply = () => RESULT;
@@ -38,8 +45,10 @@ export class FakeDirectories implements JobDirectories {
     return Promise.resolve(this.markers.get(jobId) ?? null);
   }
 
-  claim(jobId: JobId): Promise<string | null> {
-    return Promise.resolve(this.claims.get(jobId) ?? null);
+  claim(jobId: JobId): Promise<ClaimReply> {
+    const id = this.claims.get(jobId);
+    if (this.claimTrouble !== null) return Promise.resolve({ kind: 'unknown', detail: this.claimTrouble });
+    return Promise.resolve(id === undefined ? { kind: 'none' } : { kind: 'held', id });
   }
 
   tails(): Promise<{ readonly stdout: string; readonly stderr: string }> {

@@ -7,12 +7,13 @@ import {
   mkdirSync,
   readFileSync,
   readdirSync,
+  rmSync,
   statSync,
   symlinkSync,
   writeFileSync,
 } from 'node:fs';
 import { execFileSync } from 'node:child_process';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { collectResult, readTail } from '../../src/workdir/collect.js';
 import { jobFiles, prepareDirectory, removeDirectory, type JobFiles } from '../../src/workdir/directory.js';
 import { readClaim, readDone, takeWakes } from '../../src/workdir/markers.js';
@@ -193,6 +194,17 @@ describe('without the powers of root', () => {
     });
   });
 
+  test('a directory that may not be read, as with a ticket that ran out, says nothing about what is in it', async () => {
+    await unprivileged(async () => {
+      const files = await prepared();
+      writeFileSync(files.result, '1');
+      chmodSync(files.directory, 0o000);
+      expect(await collectResult(files, 100)).toMatchObject({ kind: 'io', detail: expect.stringContaining('EACCES') });
+      chmodSync(files.directory, 0o700);
+      expect(await collectResult(files, 100)).toMatchObject({ kind: 'ok', value: 1 });
+    });
+  });
+
   test('a directory that a job made read-only goes with the rest', async () => {
     await unprivileged(async () => {
       const files = await prepared();
@@ -259,14 +271,16 @@ describe('a result', () => {
     });
   });
 
-  test('that is not there is missing, but when the whole directory cannot be seen nothing is known', async () => {
+  test('that is not there is missing, also with its directory; when nothing can be seen of the runs directory, nothing is known', async () => {
     const files = await prepared();
     expect(await collectResult(files, 1000)).toMatchObject({ kind: 'missing' });
     await removeDirectory(files);
-    expect(await collectResult(files, 1000)).toMatchObject({
-      kind: 'io',
-      detail: expect.stringContaining(files.result),
-    });
+    const gone = { kind: 'missing', detail: expect.stringContaining(files.directory) };
+    expect(await collectResult(files, 1000)).toMatchObject(gone);
+    // As when the file system is not mounted: the mount point is there, and empty.
+    rmSync(join(dirname(files.directory), '.wake'), { recursive: true });
+    const unknown = { kind: 'io', detail: expect.stringContaining(files.directory) };
+    expect(await collectResult(files, 1000)).toMatchObject(unknown);
   });
 });
 

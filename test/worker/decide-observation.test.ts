@@ -261,13 +261,28 @@ describe('INV-11 a job that is nowhere', () => {
     const open = absent({ accounting: 'stillActive', limitEndsAtMs: 5000 });
     const times = [1000, 2000, 3000, 5599].map((ms) => [ms, open] as const);
     expect(record(running, times).events).toEqual([]);
-    expect(record(running, [[1e9, absent({ accounting: 'stillActive' })]]).events).toEqual([]);
     const after = record(running, [
       [5600, open],
       [5900, open],
       [6200, open],
     ]);
     expect(phaseOf(after.job)).toBe('Lost');
+  });
+
+  test('a row left active without a known limit proves nothing until the job is watched no longer', () => {
+    const open = absent({ accounting: 'stillActive' });
+    const endsAtMs = (contextOf(running).watchUntilMs ?? contextOf(running).createdAtMs + 86_400_000) + 600;
+    expect(
+      record(
+        running,
+        [1000, 2000, endsAtMs - 1].map((ms) => [ms, open] as const),
+      ).events,
+    ).toEqual([]);
+    const after = record(
+      running,
+      [0, 300, 600].map((ms) => [endsAtMs + ms, open] as const),
+    );
+    expect([phaseOf(after.job), contextOf(after.job).reason]).toEqual(['Lost', 'NOT_FOUND']);
   });
 });
 

@@ -36,7 +36,7 @@ const marker = (status: number, signal: string): string =>
 test('what a job has not written yet is not there, and no reason to warn', async () => {
   const directories = jobDirectories(runsDir, log);
   expect(await directories.endMarker(jobId())).toBeNull();
-  expect(await directories.claim(jobId())).toBeNull();
+  expect(await directories.claim(jobId())).toEqual({ kind: 'none' });
   expect(await directories.tails(jobId(), 100)).toEqual({ stdout: '', stderr: '' });
   expect(await directories.takeWakes()).toEqual([]);
   expect(warnings).toEqual([]);
@@ -54,9 +54,18 @@ test('the claim names the job at the backend; wakes are taken once', async () =>
   const directories = jobDirectories(runsDir, log);
   writeFileSync(join(directory, 'claim'), '42\n');
   writeFileSync(join(runsDir, '.wake', jobId()), '');
-  expect(await directories.claim(jobId())).toBe('42');
+  expect(await directories.claim(jobId())).toEqual({ kind: 'held', id: '42' });
   expect(await directories.takeWakes()).toEqual([jobId()]);
   expect(await directories.takeWakes()).toEqual([]);
+});
+
+test('INV-8 nobody knows of a claim in a file system that is not there', async () => {
+  const directories = jobDirectories(runsDir, log);
+  rmSync(directory, { recursive: true });
+  expect(await directories.claim(jobId())).toEqual({ kind: 'none' });
+  rmSync(join(runsDir, '.wake'), { recursive: true });
+  expect(await directories.claim(jobId())).toMatchObject({ kind: 'unknown' });
+  expect(warnings).toHaveLength(1);
 });
 
 test('output that can not be read says so in its place, the other one is there', async () => {

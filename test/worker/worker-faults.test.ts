@@ -346,3 +346,71 @@ describe('races', () => {
     await world.until(isDelivered);
   });
 });
+
+describe('job directories that can not be reached', () => {
+  const io = { kind: 'io', detail: 'ESTALE' } as const;
+
+  test("another worker's job that has completed is seen to its end, though its directory is out of reach", async () => {
+    const world = new WorkerWorld();
+    const { backend, coordinator, directories } = world;
+    const result = directories.collectReply;
+    directories.collectReply = (id) => (id === jobId(7) ? io : result(id));
+    await world.start();
+    backend.land(token(7), COMPLETED);
+    const open = { jobId: jobId(7), token: token(7), epoch: epoch(1), worker: 'other', site: 'here' };
+    coordinator.grants.push(grant({ epoch: epoch(2), openJobs: [open] }));
+    await world.until(() => backend.submissions.length === 1, HOUR);
+    backend.setAll(COMPLETED);
+    await world.until(() => coordinator.outcomes.length === 1);
+    expect(coordinator.outcomes).toMatchObject([{ type: 'completed', epoch: 2 }]);
+  });
+
+  test('a directory that is gone before its result was delivered is a failure with that reason, not a wait without end', async () => {
+    const world = await running();
+    const { backend, coordinator, directories } = world;
+    coordinator.outcomeAnswer = () => ({ kind: 'unreachable', detail: 'away' });
+    backend.setAll(COMPLETED);
+    await world.until(isIn('Completed'));
+    directories.collectReply = () => ({ kind: 'missing', detail: 'the job directory is gone' });
+    coordinator.outcomeAnswer = () => ({ kind: 'answered', value: null });
+    await world.until(isDelivered, HOUR);
+    expect(coordinator.outcomes.at(-1)).toMatchObject({ type: 'failed', reason: 'RESULT_MISSING' });
+  });
+
+  test('a result that the coordinator did not take is kept for a while: it may be the only copy', async () => {
+    const world = await running(new WorkerWorld({ keepDirectoryMs: HOUR }));
+    const { backend, coordinator, directories } = world;
+    coordinator.outcomeAnswer = () => ({ kind: 'stale', detail: 'an old epoch' });
+    backend.setAll(COMPLETED);
+    await world.until(isDelivered);
+    await world.run(HOUR - 2 * MINUTE);
+    expect(directories.removed).toEqual([]);
+    await world.run(5 * MINUTE);
+    expect(directories.removed).toHaveLength(1);
+  });
+
+  test('INV-8 a claim that can not be read disproves nothing, however long it takes', async () => {
+    const world = await offered();
+    const { backend, directories } = world;
+    backend.plans.push({ lands: false });
+    directories.claimTrouble = 'EIO';
+    await world.until(isIn('Unknown'));
+    await world.run(HOUR);
+    expect(isIn('Unknown')(await world.jobs())).toBe(true);
+    expect(backend.submissions).toHaveLength(1);
+    directories.claimTrouble = null;
+    await world.until(() => backend.submissions.length === 2, HOUR);
+  });
+
+  test('a runs directory that hangs holds up no renewal', async () => {
+    const world = await running();
+    const { coordinator, directories } = world;
+    let back = (): void => undefined;
+    directories.takeWakes = () => new Promise((resolve) => (back = () => resolve([])));
+    await world.round();
+    const before = coordinator.calls.renew;
+    await world.run(10 * MINUTE);
+    expect(coordinator.calls.renew - before).toBeGreaterThan(1);
+    back();
+  });
+});
