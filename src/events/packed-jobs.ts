@@ -6,7 +6,7 @@ import { Epoch, JobId, TaskId, Token } from '../machines/vocabulary.js';
 import { fromTable, toTable, type Row, type Table } from './columns.js';
 
 /** To be raised when packing changes, or when the fold comes to other contexts although transitions stay the same. */
-const FOLD = 2;
+const FOLD = 3;
 
 const UNIQUE = '0'.repeat(26);
 const SAMPLE: JobCreated = {

@@ -38,6 +38,9 @@ export const noteDeferred: Note<Of<SubmissionEvent, 'submission.deferred'>> = ({
   deferral: event.limit,
 });
 
+/** A question asked before this long ago was asked by another clock: no poll takes so long, ms. */
+const POLL_MAX_MS = 600_000;
+
 const NO_LOOKS = {
   queueLooks: 0,
   accountingLooks: 0,
@@ -59,14 +62,17 @@ export const noteAttemptEnded: Note<Of<SubmissionEvent, 'attempt.ended'>> = ({ l
  */
 export const noteAbsentLook: Note<Of<SubmissionEvent, 'lookup.absent'>> = ({ lookup }, event) => {
   if (lookup === null) return {};
-  const { firstLookAtMs, lastLookAtMs } = lookup;
-  const stale =
-    (firstLookAtMs !== null && event.healthySinceMs > firstLookAtMs) ||
-    (lastLookAtMs !== null && event.askedAtMs < lastLookAtMs);
+  const { firstLookAtMs, lastLookAtMs, endedAtMs } = lookup;
+  const clockWentBack =
+    (lastLookAtMs !== null && event.askedAtMs < lastLookAtMs) ||
+    (endedAtMs !== null && event.askedAtMs < endedAtMs - POLL_MAX_MS);
+  const stale = clockWentBack || (firstLookAtMs !== null && event.healthySinceMs > firstLookAtMs);
   const base = stale ? { ...lookup, ...NO_LOOKS } : lookup;
   return {
     lookup: {
       ...base,
+      // The end came before this question, whatever the clock said then: the settling time starts here.
+      endedAtMs: clockWentBack && endedAtMs !== null ? Math.min(endedAtMs, event.askedAtMs) : endedAtMs,
       queueLooks: base.queueLooks + (event.source === 'queue' ? 1 : 0),
       accountingLooks: base.accountingLooks + (event.source === 'accounting' ? 1 : 0),
       firstLookAtMs: base.firstLookAtMs ?? event.askedAtMs,

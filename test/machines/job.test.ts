@@ -202,6 +202,14 @@ describe('INV-8 the conclusive negative', () => {
     expect(tryDisproof([ended, ...looks([100, 600]), ...after.slice(0, -1)])).toBe('illegal');
   });
 
+  test('a clock that went back an hour, before the looks or between them, makes the settling time start again', () => {
+    const late = at(3_600_000).attemptEnded();
+    expect(tryDisproof([late, ...looks([100, 600, 1100])])).toBe('Submitting');
+    expect(tryDisproof([late, ...looks([100, 600, 1099])])).toBe('illegal');
+    expect(tryDisproof([late, ...looks([3_600_100, 3_600_600]), ...looks([100, 600, 1100])])).toBe('Submitting');
+    expect(tryDisproof([late, ...looks([3_600_100, 3_600_600]), ...looks([100, 1100])])).toBe('illegal');
+  });
+
   test('INV-8 a backend without accounting is asked as often in its queue alone', () => {
     const policy: JobPolicy = { ...POLICY, sources: ['queue'] };
     expect(tryDisproof([ended, ...looks([100, 600, 1100], ['queue'])], policy)).toBe('Submitting');
