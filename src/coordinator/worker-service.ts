@@ -31,6 +31,12 @@ type Acquire = z.infer<typeof AcquireRequest>;
 /** A worker that is full is not to be woken in the place of one that is not. */
 const NOTHING: Offer = new Set();
 
+/**
+ * When the payloads of an answer have come to this, the other tasks stay in line: the worker asks again at once. An
+ * answer that is too much for the client (transport.ts) is dropped by it, and the same leases would be given for ever.
+ */
+const ANSWER_PAYLOAD_BYTES = 8 * 1024 * 1024;
+
 const HELLO_NEEDED = no('hello_needed', 'this worker has not said hello', 'say hello first, then repeat this');
 
 const unknownTask = (taskId: TaskId): Decision => ({ kind: 'stale', detail: `there is no ${taskId}` });
@@ -90,16 +96,17 @@ export class WorkerService {
     }
   }
 
-  /** Leases what is in line for this worker, oldest first, up to its capacity. */
+  /** Leases what is in line for this worker, oldest first, up to its capacity and to what one answer carries. */
   async #grant(worker: Registration, count: number): Promise<readonly LeaseGrant[]> {
-    const { book, dispatch, deps } = this.#core;
-    const taken = dispatch.take(worker.offer, Math.min(count, this.#roomOf(worker)));
-    if (taken.length === 0) return [];
+    const { book, deps } = this.#core;
+    const taken = new Map<TaskId, unknown>();
     const identity = identityOf(worker);
-    const atMs = this.#core.nowMs;
     try {
+      await this.#takeInto(taken, worker.offer, Math.min(count, this.#roomOf(worker)));
+      if (taken.size === 0) return [];
+      const atMs = this.#core.nowMs;
       const decided = await book.run(
-        taken.map((taskId) => ({
+        [...taken.keys()].map((taskId) => ({
           taskId,
           decide: (task) => (task === null ? unknownTask(taskId) : decideLease(task, identity, atMs)),
         })),
@@ -110,14 +117,27 @@ export class WorkerService {
         const { taskId, kind, openJobs } = taskContextOf(task);
         const lease = liveLeaseOf(task);
         if (lease === null) continue;
-        const payload = await this.#payloadOf(taskId);
+        const payload = taken.get(taskId);
         const ttlMs = deps.config.leaseTtlMs;
         grants.push({ taskId, epoch: lease.epoch, kind, payload, ttlMs, openJobs: [...openJobs] });
       }
       return grants;
     } finally {
       // Whatever did not become a lease stands in line again; what did is not Queued any more.
-      for (const taskId of taken) this.#core.putBack(taskId);
+      for (const taskId of taken.keys()) this.#core.putBack(taskId);
+    }
+  }
+
+  /** Takes tasks out of the queue, with their payloads, until these fill an answer; it is for the caller to put back. */
+  async #takeInto(taken: Map<TaskId, unknown>, offer: Offer, count: number): Promise<void> {
+    for (let bytes = 0; taken.size < count && bytes < ANSWER_PAYLOAD_BYTES;) {
+      // One by one: what does not go into this answer stays in line, for everybody.
+      const [taskId] = this.#core.dispatch.take(offer, 1);
+      if (taskId === undefined) return;
+      taken.set(taskId, null);
+      const payload = await this.#payloadOf(taskId);
+      taken.set(taskId, payload);
+      bytes += Buffer.byteLength(JSON.stringify(payload));
     }
   }
 

@@ -1,5 +1,5 @@
 import { describe, expect, test } from '@jest/globals';
-import type { OutcomeRequest } from '../../src/coordinator/worker-api.js';
+import type { LeaseGrant, OutcomeRequest } from '../../src/coordinator/worker-api.js';
 import { StoreError } from '../../src/events/store.js';
 import { TaskId } from '../../src/machines/vocabulary.js';
 import { epoch, jobId, token } from '../support/ids.js';
@@ -158,6 +158,55 @@ describe('leasing', () => {
     expect(await h.acquire(W1, 10)).toEqual([]);
     await h.greet(W2, { kinds: ['report'], profiles: [] });
     expect((await h.acquire(W2, 10)).map(({ kind }) => kind)).toEqual(['report']);
+  });
+
+  test('payloads that are too much for one answer come in several, in the order of submission, and none stays behind', async () => {
+    const h = await Harness.start({ releaseBackoffMs: 0 });
+    await h.greet();
+    const large = { profile: 'smoke', parameters: { text: 'x'.repeat(250 * 1024) } };
+    const ids: TaskId[] = [];
+    for (let n = 0; n < 70; n += 1) ids.push(await h.submit(ALICE, large));
+    const answers: (readonly LeaseGrant[])[] = [];
+    for (let n = 0; n < 3; n += 1) answers.push(await h.acquire(W1, 1000));
+    expect(answers.map(({ length }) => length)).toEqual([33, 33, 4]);
+    expect(answers.flat().map(({ taskId, epoch: e }) => [taskId, e])).toEqual(ids.map((id) => [id, 1]));
+    expect(await h.acquire(W1, 1000)).toEqual([]);
+  });
+
+  test('one payload that is more than an answer should carry is given out all the same, by itself', async () => {
+    const h = await Harness.start({ payloadLimitBytes: 20 * 1024 * 1024 });
+    await h.greet();
+    const huge = { profile: 'smoke', parameters: { text: 'x'.repeat(9 * 1024 * 1024) } };
+    const ids = [await h.submit(ALICE, huge), await h.submit()];
+    expect((await h.acquire(W1, 10)).map(({ taskId }) => taskId)).toEqual(ids.slice(0, 1));
+    expect((await h.acquire(W1, 10)).map(({ taskId }) => taskId)).toEqual(ids.slice(1));
+  });
+
+  test('what did not go into the answer of one worker is there at once for another', async () => {
+    const h = await Harness.start();
+    await h.greet(W1);
+    await h.greet(W2);
+    const large = { profile: 'smoke', parameters: { text: 'x'.repeat(250 * 1024) } };
+    const ids: TaskId[] = [];
+    for (let n = 0; n < 40; n += 1) ids.push(await h.submit(ALICE, large));
+    const grants = [await h.acquire(W1, 1000), await h.acquire(W2, 1000)];
+    expect(grants.map((given) => given.map(({ taskId }) => taskId))).toEqual([ids.slice(0, 33), ids.slice(33)]);
+  });
+
+  test('when a payload can not be read, nothing of the answer is leased, and all of it stays in line', async () => {
+    const h = await Harness.start();
+    await h.greet();
+    const ids = [await h.submit(), await h.submit()];
+    const { store } = h;
+    const read = store.readStream.bind(store);
+    let reads = 0;
+    store.readStream = (stream, after) => {
+      reads += 1;
+      return reads === 2 ? Promise.reject(new StoreError('io', 'the disk is away')) : read(stream, after);
+    };
+    const port = h.coordinator.workerPort(W1);
+    expect(await port.acquire({ count: 10, waitMs: 0 })).toMatchObject({ kind: 'unreachable' });
+    expect((await h.acquire(W1, 10)).map(({ taskId, epoch: e }) => [taskId, e])).toEqual(ids.map((id) => [id, 1]));
   });
 
   test('a worker that has not said hello is told so', async () => {

@@ -22,7 +22,7 @@ import { silentLog } from '../../src/runtime/log.js';
 import { systemRandom } from '../../src/runtime/random.js';
 import { epoch, jobId, token } from '../support/ids.js';
 import { eventually } from '../support/wait.js';
-import { answered, Harness, hello } from './harness.js';
+import { ADMIN, answered, Harness, hello, value } from './harness.js';
 import { hangUp } from './http-call.js';
 
 const deps = { clock: systemClock, random: systemRandom };
@@ -186,6 +186,19 @@ describe('a coordinator and its clients', () => {
     expect(await store.lastPosition()).toBe(before + 1);
     client.close();
     proxy.close();
+  });
+
+  test('payloads that together are more than the client reads of one answer all arrive', async () => {
+    const worker = new WorkerClient(await credential('worker', 'bulk'), systemClock);
+    answered(await worker.hello(hello({ kinds: ['bulk'], profiles: [] })));
+    const task = { kind: 'bulk', payload: 'x'.repeat(255 * 1024) };
+    const ids: string[] = [];
+    for (let n = 0; n < 270; n += 1) ids.push(value(await server.coordinator.client.submit(ADMIN, task, null)).taskId);
+    const arrived: string[] = [];
+    for (let grants; (grants = answered(await worker.acquire({ count: 1000, waitMs: 0 }))).length > 0;)
+      arrived.push(...grants.map((grant) => grant.taskId));
+    expect(arrived).toEqual(ids);
+    worker.close();
   });
 
   test('a result of four megabytes passes, one over the limit is refused with its status', async () => {
