@@ -114,15 +114,16 @@ export class Core {
   }
 
   /**
-   * A lease that ran out while its job is open can only be taken over by another worker of the site. While there is
-   * none, its holder may renew it when it comes back: ending it would cancel a job that nobody else can go on with.
+   * A lease that ran out while its job is open can only be taken over by another worker of the site that offers what
+   * the task needs. While there is none, its holder may renew it when it comes back: ending it would cancel a job that
+   * nobody else can go on with.
    */
   #isGivenUp({ taskId, workerId, epoch }: TableLease, nowMs: number): boolean {
     const task = this.book.live.get(taskId);
     if (task === undefined) return true;
     const { openJobs, abandon } = taskContextOf(task);
-    const open = openJobs.find((job) => job.epoch === epoch);
-    return open === undefined || abandon !== null || this.workers.hasOtherAt(open.site, workerId, nowMs);
+    const isOpen = openJobs.some((job) => job.epoch === epoch);
+    return !isOpen || abandon !== null || this.workers.hasOtherFor(this.waitingOf(task), workerId, nowMs);
   }
 
   /** Ends leases whose grant never reached its worker. */

@@ -33,6 +33,9 @@ export function offerOf(
   return keys;
 }
 
+/** Whether a worker with this offer may take the task. */
+export const fits = (offer: Offer, { kind, profile, site }: Waiting): boolean => offer.has(keyOf(kind, profile, site));
+
 interface Entry extends Waiting {
   readonly key: string;
   gone: boolean;

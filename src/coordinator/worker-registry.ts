@@ -3,7 +3,7 @@ import type { EventStore } from '../events/store.js';
 import { TRAINING_KIND } from '../machines/task-context.js';
 import { parametersCheck } from '../parameters.js';
 import type { OfferedProfile, ProfileList } from './api.js';
-import { offerOf, type Offer } from './dispatch.js';
+import { fits, offerOf, type Offer, type Waiting } from './dispatch.js';
 import { errorMessage } from './error-facts.js';
 import { isDeeperThan } from './json-limits.js';
 import { answer, no, type Answer } from './problems.js';
@@ -86,9 +86,9 @@ export class WorkerRegistry {
     return this.#live(nowMs).length;
   }
 
-  /** Whether another worker that was heard lately sees the jobs of this site. */
-  hasOtherAt(site: string, workerId: string, nowMs: number): boolean {
-    return this.#live(nowMs).some(({ id, hello }) => id !== workerId && hello.site === site);
+  /** Whether another worker that was heard lately may take the task, were it in line. */
+  hasOtherFor(waiting: Waiting, workerId: string, nowMs: number): boolean {
+    return this.#live(nowMs).some(({ id, offer }) => id !== workerId && fits(offer, waiting));
   }
 
   /** Every profile that a worker has ever offered, with how many of them have been heard lately. */

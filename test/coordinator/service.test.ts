@@ -306,6 +306,24 @@ describe('leasing', () => {
     expect(late.lost).toEqual([taskId]);
   });
 
+  test('a lease that ran out while its job is open does not go from its holder for a worker that can not take the task', async () => {
+    const h = await Harness.start({ leaseTtlMs: 1000 });
+    await h.greet(W1);
+    const taskId = await h.submit();
+    await h.lease();
+    value(await h.coordinator.worker.report(W1, [openedItem(taskId, 1)]));
+    await h.greet(W2, { profiles: [profile('other')] });
+    await h.greet(worker('w3'), { kinds: ['report'] });
+    await h.greet(worker('w4'), { site: 'elsewhere' });
+    await h.tick(5000);
+    const port = h.coordinator.workerPort(W1);
+    expect(answered(await port.renew([{ taskId, epoch: epoch(1) }])).lost).toEqual([]);
+    await h.tick(5000);
+    await h.greet(W2, { profiles: [profile('other'), profile('smoke')] });
+    await h.tick(1);
+    expect(await h.lease(W2)).toMatchObject({ taskId, epoch: 2 });
+  });
+
   test('after a restart every live lease has its whole time again', async () => {
     const h = await Harness.start({ leaseTtlMs: 60_000 });
     await h.greet();
