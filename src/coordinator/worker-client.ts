@@ -20,6 +20,8 @@ import {
 } from './worker-api.js';
 
 const TIMEOUT_MS = 30_000;
+/** As long as the coordinator listens to a request (http.ts): 4 MiB of result on a line of 0.3 Mbit/s. */
+const UPLOAD_TIMEOUT_MS = 120_000;
 /** On top of the time that the coordinator may hold the call. */
 const ACQUIRE_MARGIN_MS = 15_000;
 const STALE_STATUS = 409;
@@ -60,11 +62,11 @@ export class WorkerClient implements WorkerPort {
   }
 
   async outcome(outcome: OutcomeRequest): Promise<PortAnswer<null>> {
-    return nothing(await this.#introduced('outcome', outcome, Done));
+    return nothing(await this.#introduced('outcome', outcome, Done, UPLOAD_TIMEOUT_MS));
   }
 
   async putLogs(logs: LogsUpload): Promise<PortAnswer<null>> {
-    return nothing(await this.#post('logs', logs, Done));
+    return nothing(await this.#post('logs', logs, Done, UPLOAD_TIMEOUT_MS));
   }
 
   close(): void {

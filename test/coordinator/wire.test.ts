@@ -20,7 +20,7 @@ import { MemoryEventStore } from '../../src/events/memory-store.js';
 import { systemClock } from '../../src/runtime/clock.js';
 import { silentLog } from '../../src/runtime/log.js';
 import { systemRandom } from '../../src/runtime/random.js';
-import { epoch, jobId, token } from '../support/ids.js';
+import { epoch, jobId, taskId, token } from '../support/ids.js';
 import { eventually } from '../support/wait.js';
 import { ADMIN, answered, Harness, hello, value } from './harness.js';
 import { hangUp } from './http-call.js';
@@ -258,6 +258,27 @@ describe('what a client makes of answers that do not count', () => {
       detail: expect.stringContaining('ECONNREFUSED') as unknown,
     });
     nobody.close();
+  });
+
+  test('a result and an output may take as long on their way as the coordinator listens, two minutes', async () => {
+    const mute = createHttpServer(() => undefined);
+    await listen(mute);
+    const h = await Harness.start();
+    const file = { id: 'a', secret: 'b', url: `http://127.0.0.1:${String(portOf(mute))}` };
+    const worker = new WorkerClient(file, h.clock);
+    const lease = { taskId: taskId(), epoch: epoch() };
+    for (const send of [
+      () => worker.outcome({ type: 'completed', ...lease, jobId: jobId(), result: null, warnings: [] }),
+      () => worker.putLogs({ ...lease, stdout: '', stderr: '' }),
+    ]) {
+      const answer = send();
+      await eventually(() => (h.clock.nextWakeAtMs() === null ? null : true));
+      await h.clock.advance(120_000);
+      expect(await answer).toMatchObject({ kind: 'unreachable', detail: 'no answer within 120000 ms' });
+    }
+    worker.close();
+    mute.closeAllConnections();
+    mute.close();
   });
 
   test('events are read whatever the pieces they arrive in', async () => {
