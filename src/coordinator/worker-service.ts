@@ -33,9 +33,10 @@ const NOTHING: Offer = new Set();
 
 /**
  * When the payloads of an answer have come to this, the other tasks stay in line: the worker asks again at once. An
- * answer that is too much for the client (transport.ts) is dropped by it, and the same leases would be given for ever.
+ * answer that is too much for the client (transport.ts), or too slow on its line, is dropped by it, and the same leases
+ * would be given for ever.
  */
-const ANSWER_PAYLOAD_BYTES = 8 * 1024 * 1024;
+const ANSWER_PAYLOAD_BYTES = 1024 * 1024;
 
 const HELLO_NEEDED = no('hello_needed', 'this worker has not said hello', 'say hello first, then repeat this');
 
