@@ -113,14 +113,19 @@ export function fromEndedRow(
     duplicates,
   });
   if (row.state !== 'FAILED') return seen(meaning, endWhy(row.state));
+  if (evidence.kind === 'outage')
+    return unanswered(`job ${row.id} failed; how is not known: ${evidence.detail}`, false);
   const failure = failureOf(row, evidence, nowMs);
   if (failure === 'wait')
     return seen({ phase: 'Running', ending: true }, 'failed; its exit code is not in the accounts yet');
-  if (failure === 'unknown') return unanswered(`job ${row.id} failed; accounting did not answer how`, false);
   return seen(failure.state, failure.why);
 }
 
-function failureOf(row: QueueRow, evidence: ExitEvidence, nowMs: number): Failure | 'wait' | 'unknown' {
+function failureOf(
+  row: QueueRow,
+  evidence: Exclude<ExitEvidence, { kind: 'outage' }>,
+  nowMs: number,
+): Failure | 'wait' {
   switch (evidence.kind) {
     case 'row':
       return evidence.row.exitCode === null
@@ -130,8 +135,6 @@ function failureOf(row: QueueRow, evidence: ExitEvidence, nowMs: number): Failur
       return failureFromReason(row.reason);
     case 'noRowYet':
       return row.endsAtMs !== null && nowMs - row.endsAtMs > EXIT_CODE_WAIT_MS ? failureFromReason(row.reason) : 'wait';
-    case 'outage':
-      return 'unknown';
   }
 }
 

@@ -47,7 +47,35 @@ export class TokenReader {
   }
 }
 
-/** Is a row with our token old enough to be ours? A row without a submit time proves nothing. */
+/** Is a row with our token young enough to be ours? A row without a submit time proves nothing. */
 export function isSubmittedSince(submittedAtMs: number | null, item: WatchItem): boolean {
   return submittedAtMs !== null && submittedAtMs >= item.sinceMs - CLOCK_SLACK_MS;
+}
+
+/** What is said about a job whose row cannot be told to be its own, and, in one text for all, about the source. */
+export interface Doubt {
+  readonly detail: string;
+  readonly oddity: string;
+}
+
+/**
+ * Of a row with our token that is not `isSubmittedSince`. It is no proof of a job, and less than ever of its absence:
+ * nobody else makes up a token, so the likely reason is a clock that is wrong, and the job may be running.
+ */
+export function doubtOf(
+  row: { readonly id: string; readonly submittedAtMs: number | null },
+  source: 'the queue' | 'accounting',
+  item: WatchItem,
+): Doubt {
+  if (row.submittedAtMs === null) {
+    const oddity = `${source} shows jobs of ours without a submit time; nothing is concluded about them`;
+    return { detail: `${source} shows job ${row.id} without a submit time`, oddity };
+  }
+  const disagree = 'the clocks of gateway and cluster disagree';
+  const submitted = new Date(row.submittedAtMs).toISOString();
+  const since = new Date(item.sinceMs).toISOString();
+  return {
+    detail: `${disagree}: by ${source} job ${row.id} was submitted at ${submitted}, by ours not before ${since}`,
+    oddity: `${disagree}: ${source} shows jobs of ours as older than they are; nothing is concluded about them`,
+  };
 }

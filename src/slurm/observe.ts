@@ -2,7 +2,7 @@ import type { JobAnswer, NoAnswer, WatchItem } from '../backend.js';
 import type { Handle, JobId } from '../machines/vocabulary.js';
 import { newestRun, type AccountingRow, type AccountingSnapshot } from './accounting.js';
 import { fromAccountingRow, fromEndedRow, fromLiveRow, handleOf, unanswered, type ExitEvidence } from './answers.js';
-import { isSubmittedSince } from './identity.js';
+import { doubtOf, isSubmittedSince } from './identity.js';
 import type { QueueRow, QueueSnapshot } from './queue.js';
 import { isLive } from './states.js';
 
@@ -27,6 +27,14 @@ export interface Open {
   readonly others: readonly QueueRow[];
 }
 
+/** What all jobs of one poll have in common. */
+export interface Look {
+  readonly homeCluster: string | null;
+  readonly nowMs: number;
+  /** What is strange is added here, in few texts however many jobs there are. */
+  readonly oddities: Set<string>;
+}
+
 export interface FirstLook {
   readonly answers: Map<JobId, JobAnswer>;
   readonly open: readonly Open[];
@@ -43,24 +51,19 @@ export const clusterOf = (handle: Handle, homeCluster: string | null): string | 
   handle.cluster === homeCluster ? null : handle.cluster;
 
 /** What the queues settle by themselves: every job that is present and live, and every outage. */
-export function firstLook(
-  items: readonly WatchItem[],
-  views: readonly QueueView[],
-  homeCluster: string | null,
-  nowMs: number,
-): FirstLook {
+export function firstLook(items: readonly WatchItem[], views: readonly QueueView[], look: Look): FirstLook {
   const answers = new Map<JobId, JobAnswer>();
   const open: Open[] = [];
   const [only] = views;
   const single = views.length === 1 && only?.kind === 'answered' ? only.snapshot : null;
   for (const item of items) {
     const rows = single === null ? rowsOf(item, views) : (single.byToken.get(item.token) ?? NO_ROWS);
-    const place = settleInQueue(item, rows, homeCluster, nowMs);
+    const place = settleInQueue(item, rows, look);
     if ('kind' in place) {
       answers.set(item.jobId, place);
       continue;
     }
-    const missing = silence(item, views, homeCluster, place.ended === null);
+    const missing = silence(item, views, look.homeCluster, place.ended === null);
     if (missing === null) open.push(place);
     else answers.set(item.jobId, missing);
   }
@@ -91,25 +94,34 @@ function silence(
   return null;
 }
 
-/** The answer of the queue about one job, or what has to be asked further. */
-function settleInQueue(
+/** The answer for a job with a row that has its token and cannot be its own by its submit time: not known (INV-11). */
+function doubted(
+  row: QueueRow | AccountingRow,
+  source: 'the queue' | 'accounting',
   item: WatchItem,
-  all: readonly QueueRow[],
-  homeCluster: string | null,
-  nowMs: number,
-): JobAnswer | Open {
-  const [first] = all;
+  look: Look,
+): Extract<JobAnswer, { kind: 'unanswered' }> {
+  const { detail, oddity } = doubtOf(row, source, item);
+  look.oddities.add(oddity);
+  return { kind: 'unanswered', detail, queueAbsent: source === 'accounting' };
+}
+
+/** The answer of the queue about one job, or what has to be asked further. */
+function settleInQueue(item: WatchItem, rows: readonly QueueRow[], look: Look): JobAnswer | Open {
+  const { homeCluster, nowMs } = look;
+  const [first] = rows;
   if (first === undefined) return { item, ended: null, others: NO_ROWS };
   const { handle } = item;
   const isOwn = (row: QueueRow): boolean =>
     handle !== null && row.id === handle.id && row.cluster === clusterOf(handle, homeCluster);
-  if (all.length === 1) {
+  if (rows.length === 1) {
     // The usual case, and the fast one: 10,000 of these are answered per poll.
     if (isLive(first.state) && (handle === null || isOwn(first)) && isSubmittedSince(first.submittedAtMs, item)) {
       return liveAnswer(item, first, nowMs);
     }
   }
-  const rows = all.filter((row) => isSubmittedSince(row.submittedAtMs, item));
+  const early = rows.find((row) => !isSubmittedSince(row.submittedAtMs, item));
+  if (early !== undefined) return doubted(early, 'the queue', item, look);
   if (new Set(rows.map((row) => `${row.cluster ?? ''}/${row.id}`)).size !== rows.length) {
     return unanswered('the queue lists one job id twice', false);
   }
@@ -162,16 +174,12 @@ function lookAtEnding(answer: JobAnswer, row: QueueRow, nowMs: number): JobAnswe
 }
 
 /** What accounting adds about a job that the queue did not settle. `view`: the accounts of the job's cluster. */
-export function settle(
-  open: Open,
-  views: ReadonlyMap<string | null, AccountingView>,
-  homeCluster: string | null,
-  nowMs: number,
-): JobAnswer {
+export function settle(open: Open, views: ReadonlyMap<string | null, AccountingView>, look: Look): JobAnswer {
   const { item, ended, others } = open;
   const { handle } = item;
+  const { homeCluster, nowMs } = look;
   if (ended !== null) {
-    const evidence = exitEvidence(item, ended, views.get(ended.cluster));
+    const evidence = exitEvidence(item, ended, views.get(ended.cluster), look);
     return fromEndedRow(item, ended, evidence, handlesOf(item, others), nowMs);
   }
   const clusters = handle === null ? [...views.keys()] : [clusterOf(handle, homeCluster)];
@@ -185,9 +193,9 @@ export function settle(
     kept = true;
     const { byToken, garbled, halfMade } = view.snapshot;
     if (garbled.has(item.token)) return unanswered('its row in the accounts could not be read', true);
-    const rows = (byToken.get(item.token) ?? []).filter(
-      (row) => isSubmittedSince(row.submittedAtMs, item) && (handle === null || row.id === handle.id),
-    );
+    const rows = newestRuns((byToken.get(item.token) ?? []).filter((row) => handle === null || row.id === handle.id));
+    const early = rows.find((row) => !isSubmittedSince(row.submittedAtMs, item));
+    if (early !== undefined) return doubted(early, 'accounting', item, look);
     if (rows.length === 0 && handle !== null && halfMade.has(handle.id)) {
       return unanswered('its row in the accounts is not complete yet', true);
     }
@@ -221,22 +229,27 @@ function absent(item: WatchItem, others: readonly QueueRow[], kept: boolean): Jo
   };
 }
 
+/** Of each id the newest run. */
+const newestRuns = (rows: readonly AccountingRow[]): readonly AccountingRow[] =>
+  [...new Set(rows.map((row) => row.id))].flatMap((id) => newestRun(rows.filter((row) => row.id === id)) ?? []);
+
 /** Of all jobs that accounting knows by a token: the oldest that lives or did the work, else the oldest; newest run. */
 function lookedUp(rows: readonly AccountingRow[]): AccountingRow | undefined {
-  const runs = [...new Set(rows.map((row) => row.id))].flatMap(
-    (id) => newestRun(rows.filter((row) => row.id === id)) ?? [],
-  );
+  const runs = newestRuns(rows);
   const good = runs.filter((row) => isLive(row.state) || row.state === 'COMPLETED');
-  return (good.length > 0 ? good : runs).sort(
+  return (good.length > 0 ? good : [...runs]).sort(
     (a, b) => (a.submittedAtMs ?? 0) - (b.submittedAtMs ?? 0) || Number(a.id) - Number(b.id),
   )[0];
 }
 
-function exitEvidence(item: WatchItem, ended: QueueRow, view: AccountingView | undefined): ExitEvidence {
+function exitEvidence(item: WatchItem, ended: QueueRow, view: AccountingView | undefined, look: Look): ExitEvidence {
   if (view === undefined) return { kind: 'outage', detail: 'accounting was not asked' };
   if (view.kind === 'notKept') return { kind: 'notKept' };
   if (view.kind === 'outage') return { kind: 'outage', detail: view.outage.detail };
   const rows = view.snapshot.byToken.get(item.token) ?? [];
-  const row = newestRun(rows.filter((one) => one.id === ended.id && isSubmittedSince(one.submittedAtMs, item)));
+  const row = newestRun(rows.filter((one) => one.id === ended.id));
+  if (row !== undefined && !isSubmittedSince(row.submittedAtMs, item)) {
+    return { kind: 'outage', detail: doubted(row, 'accounting', item, look).detail };
+  }
   return row === undefined || isLive(row.state) ? { kind: 'noRowYet' } : { kind: 'row', row };
 }

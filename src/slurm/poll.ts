@@ -57,14 +57,16 @@ export class Poller {
       if (view.kind === 'answered') this.#answered.set(view.cluster, view.snapshot);
       else this.#answered.delete(view.cluster);
     }
-    const { answers, open } = firstLook(items, views, site.homeCluster, this.#options.clock.nowMs());
+    const oddities = new Set<string>();
+    const look = { homeCluster: site.homeCluster, nowMs: this.#options.clock.nowMs(), oddities };
+    const { answers, open } = firstLook(items, views, look);
     const accounts = new Map<string | null, AccountingView>();
     for (const cluster of clusters) {
       accounts.set(cluster, site.accountingKept ? await this.#askAccounting(cluster, open, site) : { kind: 'notKept' });
     }
-    const nowMs = this.#options.clock.nowMs();
-    for (const one of open) answers.set(one.item.jobId, settle(one, accounts, site.homeCluster, nowMs));
-    return { jobs: answers, ...summary(views, [...accounts.values()]) };
+    const later = { ...look, nowMs: this.#options.clock.nowMs() };
+    for (const one of open) answers.set(one.item.jobId, settle(one, accounts, later));
+    return { jobs: answers, ...summary(views, [...accounts.values()], oddities) };
   }
 
   /** Whose the ids are, by the newest poll: they wrap and are used again, also for another job of ours (INV-13). */
@@ -188,10 +190,14 @@ function merged(snapshots: readonly AccountingSnapshot[]): AccountingSnapshot {
   };
 }
 
-function summary(views: readonly QueueView[], accounts: readonly AccountingView[]): Omit<Observations, 'jobs'> {
+function summary(
+  views: readonly QueueView[],
+  accounts: readonly AccountingView[],
+  ofJobs: ReadonlySet<string>,
+): Omit<Observations, 'jobs'> {
   const first = (outages: readonly (NoAnswer | null)[]): NoAnswer | null => outages.find((one) => one !== null) ?? null;
   const queueOutage = first(views.map((view) => (view.kind === 'outage' ? view.outage : null)));
   const accountingOutage = first(accounts.map((view) => (view.kind === 'outage' ? view.outage : null)));
-  const oddities = [...views, ...accounts].flatMap((view) => (view.kind === 'answered' ? view.snapshot.oddities : []));
-  return { outage: queueOutage ?? accountingOutage, queueOutage, oddities };
+  const ofRows = [...views, ...accounts].flatMap((view) => (view.kind === 'answered' ? view.snapshot.oddities : []));
+  return { outage: queueOutage ?? accountingOutage, queueOutage, oddities: [...ofRows, ...ofJobs] };
 }

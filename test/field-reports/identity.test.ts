@@ -1,5 +1,6 @@
 import { describe, expect, jest, test } from '@jest/globals';
 import { contextOf, phaseOf } from '../../src/machines/job-aggregate.js';
+import type { Ending } from '../../src/slurm/broker.js';
 import { accountText, type AccountFields } from '../support/scheduler-rows.js';
 import { exited, ScriptedSlurm } from '../support/slurm-world.js';
 
@@ -62,6 +63,52 @@ describe('an id that was used before or is used again (INV-13)', () => {
     await world.untilPhase('Lost');
     await world.run(600_000);
     expect(world.asked('sbatch')).toHaveLength(1);
+  });
+});
+
+describe('a gateway whose clock is two hours ahead of the cluster (INV-8, INV-11)', () => {
+  const AHEAD_MS = 2 * 3_600_000;
+  const landing = (answer: (id: string) => Ending): ScriptedSlurm => {
+    const slurm = new ScriptedSlurm();
+    slurm.meet.sbatch = (call) => {
+      const submittedAtMs = slurm.world.clock.nowMs() - AHEAD_MS;
+      return answer(slurm.land(call, { state: 'RUNNING', reason: 'None', submittedAtMs }).id);
+    };
+    return slurm;
+  };
+  const told = async ({ world }: ScriptedSlurm): Promise<readonly string[]> =>
+    (await world.store.readStream('backend/slurm')).flatMap(({ event }) =>
+      event.type === 'oddity.seen' ? [event.text] : [],
+    );
+
+  test('loses no job that runs, starts none beside it, and tells the administrator once', async () => {
+    const slurm = landing((id) => exited(`${id}\n`));
+    const { world } = slurm;
+    await world.offered();
+    await world.run(600_000);
+    expect(phaseOf(await world.job())).toBe('Pending');
+    slurm.leave([{ state: 'RUNNING' }]);
+    await world.run(600_000);
+    expect(phaseOf(await world.job())).toBe('Pending');
+    expect(await world.events('loss.noted')).toEqual([]);
+    expect(world.asked('sbatch')).toHaveLength(1);
+    expect(world.coordinator.outcomes).toEqual([]);
+    expect(await told(slurm)).toEqual([
+      expect.stringContaining('the queue shows jobs of ours'),
+      expect.stringContaining('accounting shows jobs of ours'),
+    ]);
+  });
+
+  test('a lost answer leads to no second submission', async () => {
+    const slurm = landing(() => ({ kind: 'timedOut', afterMs: 1, stdout: '', stderr: '' }));
+    const { world } = slurm;
+    await world.offered();
+    await world.run(300_000);
+    expect(world.asked('sbatch')).toHaveLength(1);
+    slurm.leave([{ state: 'COMPLETED' }]);
+    await world.run(300_000);
+    expect(world.asked('sbatch')).toHaveLength(1);
+    expect(phaseOf(await world.job())).toBe('Unknown');
   });
 });
 

@@ -238,12 +238,12 @@ describe('P35: times', () => {
   });
 
   test.each(['Unknown', 'None', 'N/A', '', '2026-11-29T17:00:00', '-5'])(
-    'a submit time of %j proves nothing about whose row it is',
+    'a submit time of %j proves nothing about whose row it is, and no absence (INV-11)',
     async (submitted) => {
       const [id = '', state = '', , ...rest] = queueStart(queued(1)).split(US);
       const row = [id, state, submitted, ...rest, name(1), name(1)].join(US);
       const { jobs } = await look(`${row}\n`);
-      expect(jobs.get(item(1).jobId)).toMatchObject({ kind: 'absent' });
+      expect(jobs.get(item(1).jobId)).toMatchObject({ kind: 'unanswered', queueAbsent: false });
     },
   );
 });

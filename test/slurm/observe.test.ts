@@ -313,24 +313,99 @@ describe('identity is more than a number (INV-13)', () => {
     expect(await one({ queue: named, accounts: named })).toMatchObject({ kind: 'absent' });
   });
 
-  test('P22: a row with our name that is older than the job does not count', async () => {
-    const old = [{ n: 1, state: 'COMPLETED', submittedS: NOW_S - 86_400 }];
-    expect(await one({ queue: old, accounts: old })).toMatchObject({ kind: 'absent' });
-    expect(await one({ queue: old, accounts: old }, watched(1, null))).toMatchObject({ kind: 'absent' });
-  });
-
   test('a row of the accounts with our name and another id does not count for a job whose id is known', async () => {
     expect(await one({ accounts: [{ n: 1, id: 999, state: 'COMPLETED' }] })).toMatchObject({ kind: 'absent' });
-  });
-
-  test('a row without a submit time proves nothing', async () => {
-    const text = queueText([{ n: 1, state: 'COMPLETED' }]).replace(String(NOW_S - 50), 'Unknown');
-    expect(await one({ queue: exited(text) })).toMatchObject({ kind: 'absent' });
   });
 
   test('clocks may be apart by minutes', async () => {
     const early = [{ n: 1, state: 'RUNNING', submittedS: NOW_S - 60 - 500 }];
     expect(await one({ queue: early })).toMatchObject({ kind: 'seen' });
+  });
+});
+
+describe('clocks that disagree: a row with our token that is older than the job (INV-8, INV-11, INV-13)', () => {
+  const DISAGREE = 'the clocks of gateway and cluster disagree';
+  const early = (state: string, over: Partial<Row> = {}): readonly Row[] => [
+    { n: 1, state, submittedS: NOW_S - 86_400, ...over },
+  ];
+  const items = [
+    ['whose id is known', watched(1)],
+    ['to be found by its token', watched(1, null)],
+  ] as const;
+
+  test.each(items)('P22: makes a job %s neither over nor absent, in the queue', async (_what, item) => {
+    for (const state of ['RUNNING', 'COMPLETED', 'FAILED']) {
+      expect(await one({ queue: early(state) }, item)).toMatchObject({ kind: 'unanswered', queueAbsent: false });
+    }
+  });
+
+  test.each(items)('P22: makes a job %s neither over nor absent, in the accounts', async (_what, item) => {
+    for (const state of ['RUNNING', 'COMPLETED', 'FAILED']) {
+      expect(await one({ accounts: early(state) }, item)).toMatchObject({ kind: 'unanswered', queueAbsent: true });
+    }
+  });
+
+  test('is told with both times', async () => {
+    const since = new Date(watched(1).sinceMs).toISOString();
+    const submitted = new Date(NOW_MS - 86_400_000).toISOString();
+    for (const state of [{ queue: early('RUNNING') }, { accounts: early('RUNNING') }]) {
+      const answer = await one(state);
+      const detail = answer.kind === 'unanswered' ? answer.detail : '';
+      expect(detail).toContain(DISAGREE);
+      expect(detail).toContain(since);
+      expect(detail).toContain(submitted);
+    }
+  });
+
+  test('is told to the administrator in one text per source, however many jobs there are', async () => {
+    const rows = Array.from({ length: 20 }, (_, n) => ({ n, state: 'RUNNING', submittedS: NOW_S - 86_400 - n }));
+    for (const state of [{ queue: rows }, { accounts: rows }]) {
+      const seen = await world(state).observe(rows.map(({ n }) => watched(n)));
+      expect(seen.oddities).toHaveLength(1);
+      expect(seen.oddities[0]).toContain(DISAGREE);
+      expect(seen.outage).toBeNull();
+    }
+  });
+
+  test('leaves a failed job unsettled, if it is the newest run that accounting knows', async () => {
+    const queue = [{ n: 1, state: 'FAILED', reason: 'NonZeroExitCode', endsS: NOW_S - 500 }];
+    const old = { n: 1, state: 'FAILED', exit: '3:0', submittedS: NOW_S - 86_400 };
+    const answer = await one({ queue, accounts: [old] });
+    expect(answer).toMatchObject({ kind: 'unanswered', queueAbsent: false });
+    expect(answer.kind === 'unanswered' ? answer.detail : '').toContain(DISAGREE);
+    const both = [old, { n: 1, state: 'FAILED', exit: '0:53' }];
+    expect(await one({ queue, accounts: both })).toMatchObject({ state: { reason: 'BOOTSTRAP_FAILED' } });
+  });
+
+  test('does not count beside a newer run of the same id, in the accounts', async () => {
+    const accounts = [{ n: 1, state: 'COMPLETED' }, ...early('NODE_FAIL')];
+    for (const item of [watched(1), watched(1, null)]) {
+      expect(await one({ accounts }, item)).toMatchObject({ kind: 'seen', state: { phase: 'Completed' } });
+    }
+  });
+
+  test('leaves open which of two jobs with its token is the one', async () => {
+    const rows = [{ n: 1, state: 'CANCELLED' }, ...early('RUNNING', { id: 999 })];
+    expect(await one({ queue: rows })).toMatchObject({ kind: 'unanswered' });
+    expect(await one({ queue: rows }, watched(1, null))).toMatchObject({ kind: 'unanswered' });
+    expect(await one({ accounts: rows }, watched(1, null))).toMatchObject({ kind: 'unanswered' });
+  });
+
+  test('a row with our token and without a submit time is no absence either', async () => {
+    const queue = queueText([{ n: 1, state: 'COMPLETED' }]).replace(String(NOW_S - 50), 'Unknown');
+    const accounts = accountText([{ n: 1, state: 'COMPLETED' }]).replace(String(NOW_S - 50), 'Unknown');
+    for (const state of [{ queue: exited(queue) }, { accounts: exited(accounts) }]) {
+      const seen = await world(state).observe([watched(1)]);
+      expect(seen.jobs.get(jobIdOf(1))).toMatchObject({ kind: 'unanswered' });
+      expect(seen.oddities[0]).toContain('without a submit time');
+    }
+  });
+
+  test("another token's row says nothing about ours, however old it is", async () => {
+    const foreign = [{ n: 2, id: 101, state: 'COMPLETED', submittedS: NOW_S - 86_400 }];
+    const seen = await world({ queue: foreign, accounts: foreign }).observe([watched(1)]);
+    expect(seen.jobs.get(jobIdOf(1))).toMatchObject({ kind: 'absent', queue: 'absent', accounting: 'absent' });
+    expect(seen.oddities).toEqual([]);
   });
 });
 

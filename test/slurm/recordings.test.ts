@@ -228,10 +228,11 @@ function answerTo(folder: readonly Recorded[], handle: boolean): string {
   };
   const tokens = new TokenReader('oc');
   const snapshot = new QueueReader(tokens, null).read(queue);
-  const { answers, open } = firstLook([item], [{ cluster: null, kind: 'answered', snapshot }], null, 0);
+  const look = { homeCluster: null, nowMs: 0, oddities: new Set<string>() };
+  const { answers, open } = firstLook([item], [{ cluster: null, kind: 'answered', snapshot }], look);
   const [left] = open;
   const view = { kind: 'answered', snapshot: readAccounting(accounts, tokens) } as const;
-  return shown(left === undefined ? answers.get(item.jobId) : settle(left, new Map([[null, view]]), null, 0));
+  return shown(left === undefined ? answers.get(item.jobId) : settle(left, new Map([[null, view]]), look));
 }
 
 function shown(answer: JobAnswer | undefined): string {
