@@ -36,7 +36,7 @@ class SlurmBackend implements Backend {
   readonly #broker: Broker;
   readonly #host: Host;
   readonly #poller: Poller;
-  #site: Site = { homeCluster: null, accountingKept: true };
+  #site: Site = { homeCluster: null, accountingKept: true, clockAheadMs: 0 };
   #timing: BackendTiming = DEFAULT_TIMING;
   readonly #calls = new Set<Promise<unknown>>();
   /** What `prepare` made of a request, for the submission that follows. */
@@ -74,7 +74,7 @@ class SlurmBackend implements Backend {
   async selfTest(): Promise<SelfTest> {
     const { clock, user, clusterName } = this.#config;
     const findings = await this.#track(
-      selfTest({ broker: this.#broker, uid: user.uid, nowMs: clock.nowMs(), limits: this.#limits, clusterName }),
+      selfTest({ broker: this.#broker, uid: user.uid, clock, limits: this.#limits, clusterName }),
     );
     if (findings.result.kind === 'fit') {
       this.#site = findings;

@@ -30,6 +30,8 @@ export interface PollerOptions {
 export interface Site {
   readonly homeCluster: string | null;
   readonly accountingKept: boolean;
+  /** How far our clock is ahead of the controller's, ms; negative: behind; 0 also if it is not known. */
+  readonly clockAheadMs: number;
 }
 
 /**
@@ -137,6 +139,8 @@ export class Poller {
       }
       sinceMs = Math.min(sinceMs, item.sinceMs - CLOCK_SLACK_MS);
     }
+    // By the cluster's clock: a start time after a job's end would leave its row out, and that reads as absence.
+    sinceMs -= Math.max(0, site.clockAheadMs);
     const questions: readonly AccountingQuestion[] = [
       ...chunks([...ids]).map((part) => ({ ids: part })),
       ...chunks([...names]).map((part) => ({ names: part })),

@@ -1,10 +1,11 @@
 import type { BackendTiming, NoAnswer, SelfTest } from '../backend.js';
+import type { Clock } from '../runtime/clock.js';
 import { ACCOUNTING_HEADER, accountingArgv } from './accounting.js';
 import type { Broker, Command, Ending } from './broker.js';
 import { cancelArgv } from './cancel.js';
 import { classifyCancel, classifyQuery, lastLine, printable } from './classify.js';
 import type { Limits } from './config.js';
-import { QUEUE_HEADER, queueArgv } from './queue.js';
+import { epochMs, QUEUE_HEADER, queueArgv } from './queue.js';
 
 /** Larger than any id that a cluster gives out (they stay below 2^26); every release takes it for an unknown one. */
 const IMPOSSIBLE_ID = '99999999';
@@ -14,7 +15,7 @@ const IMPOSSIBLE_NAME = 'open-compute-self-test';
 export interface SelfTestOptions {
   readonly broker: Broker;
   readonly uid: number;
-  readonly nowMs: number;
+  readonly clock: Clock;
   readonly limits: Limits;
   /** The name that cluster.toml gives the cluster, to be compared with its own. */
   readonly clusterName: string | null;
@@ -26,7 +27,12 @@ export interface Findings {
   readonly homeCluster: string | null;
   readonly accountingKept: boolean;
   readonly timing: BackendTiming;
+  /** How far our clock is ahead of the controller's, ms; negative: behind; 0 also if it does not say. */
+  readonly clockAheadMs: number;
 }
+
+/** Clocks that are further apart are told. A call takes 70 s at most, so a slow answer alone does not look like it. */
+const CLOCKS_APART_MS = 5 * 60_000;
 
 /** For MessageTimeout=10, Slurm's default. */
 export const DEFAULT_TIMING: BackendTiming = timingFor(10);
@@ -49,9 +55,25 @@ export function parseConfig(stdout: string): ReadonlyMap<string, string> {
   return new Map(pairs);
 }
 
+/**
+ * The controller's time in the first line of `scontrol show config`, Unix epoch ms: it is the time of the answer, in
+ * seconds, as `SLURM_TIME_FORMAT` in the environment of the call wants it. null: it says something else.
+ */
+export const controllerTimeMs = (stdout: string): number | null =>
+  epochMs(/^Configuration data as of (\S+)$/m.exec(stdout)?.[1] ?? '');
+
+function clockWarning(aheadMs: number): readonly string[] {
+  if (Math.abs(aheadMs) <= CLOCKS_APART_MS) return [];
+  const how = `${String(Math.round(Math.abs(aheadMs) / 60_000))} min ${aheadMs > 0 ? 'ahead of' : 'behind'}`;
+  return [
+    `the clock of this host is ${how} the cluster's: set it right before tasks are taken; ` +
+      'of a job that seems to have been submitted long before it was made nothing is concluded',
+  ];
+}
+
 /** Runs every command in the form that is used later and checks what comes back. Starts no job and ends none. */
 export async function selfTest(options: SelfTestOptions): Promise<Findings> {
-  const { broker, uid, nowMs, limits } = options;
+  const { broker, uid, clock, limits } = options;
   const problems: string[] = [];
   const warnings: string[] = [];
   let outage: NoAnswer | null = null;
@@ -77,7 +99,11 @@ export async function selfTest(options: SelfTestOptions): Promise<Findings> {
 
   const version = output('sbatch', await ask('sbatch', ['--version']));
   output('srun', await ask('srun', ['--version']));
-  const config = parseConfig(output('scontrol', await ask('scontrol', ['show', 'config'])) ?? '');
+  const configText = output('scontrol', await ask('scontrol', ['show', 'config'])) ?? '';
+  const answeredAtMs = clock.nowMs();
+  const clockAheadMs = answeredAtMs - (controllerTimeMs(configText) ?? answeredAtMs);
+  warnings.push(...clockWarning(clockAheadMs));
+  const config = parseConfig(configText);
   const queue = output('squeue', await ask('squeue', queueArgv({ uid, cluster: null, header: true })));
   if (queue !== null && !queue.startsWith(`${QUEUE_HEADER}\n`)) {
     problems.push(`squeue does not print the columns it was asked for: ${printable(queue.split('\n', 1)[0] ?? '')}`);
@@ -86,7 +112,7 @@ export async function selfTest(options: SelfTestOptions): Promise<Findings> {
     config.get('AccountingStorageType') ?? '',
   );
   if (accountingKept) {
-    const query = { uid, clusters: [], sinceMs: nowMs, header: true };
+    const query = { uid, clusters: [], sinceMs: clock.nowMs(), header: true };
     for (const question of [{ ids: [IMPOSSIBLE_ID] }, { names: [IMPOSSIBLE_NAME] }]) {
       const ending = await ask('sacct', accountingArgv(question, query));
       const accounts = output('sacct', ending);
@@ -122,6 +148,7 @@ export async function selfTest(options: SelfTestOptions): Promise<Findings> {
     homeCluster,
     accountingKept,
     timing: timingFor(seconds(config.get('MessageTimeout')) ?? 10),
+    clockAheadMs,
   };
 }
 

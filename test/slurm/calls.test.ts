@@ -42,7 +42,7 @@ const request = (more: Partial<Profile> = {}): SubmitRequest => ({
 
 function backend(
   answer: (call: Call) => Ending,
-  more: { readonly script?: string; readonly clusters?: readonly string[] } = {},
+  more: { readonly script?: string; readonly clusters?: readonly string[]; readonly nowMs?: number } = {},
 ) {
   const { run, calls } = scripted(answer);
   const written: { path: string; text: string }[] = [];
@@ -54,7 +54,7 @@ function backend(
     path: '/usr/bin',
     slurmConf: null,
     user: { name: 'science', uid: 1001, home: '/home/science' },
-    clock,
+    clock: { ...clock, nowMs: () => more.nowMs ?? NOW_MS },
     run,
     host: {
       readText: () =>
@@ -479,6 +479,8 @@ describe('a step', () => {
 });
 
 describe('the self-test', () => {
+  /** When `argv/scontrol-config.json` was recorded, by the controller's clock. */
+  const RECORDED_AT_MS = 1_795_973_169_000;
   const answer = (call: Call): Ending => {
     const one = (path: string) => endingOf(recording('22.05', path));
     if (call.argv[0] === '--version') return exited('slurm-wlm 22.05.8\n');
@@ -502,7 +504,7 @@ describe('the self-test', () => {
   };
 
   test('finds a real cluster fit, runs every command once, and starts and ends no job', async () => {
-    const { slurm, calls } = backend(answer);
+    const { slurm, calls } = backend(answer, { nowMs: RECORDED_AT_MS });
     expect(await slurm.selfTest()).toMatchObject({
       kind: 'fit',
       warnings: [],
@@ -543,6 +545,23 @@ describe('the self-test', () => {
     await slurm.selfTest();
     expect(slurm.timing).toMatchObject({ settleMs: 130_000, lossGraceMs: 260_000 });
   });
+
+  test.each([
+    ['ahead of', 121 * 60_000, '121 min ahead of'],
+    ['behind', -6 * 60_000, '6 min behind'],
+  ])('warns of a clock that is %s the cluster, and starts all the same', async (_what, apartMs, words) => {
+    const { slurm } = backend(answer, { nowMs: RECORDED_AT_MS + apartMs });
+    const found = await slurm.selfTest();
+    expect(found.kind === 'fit' ? found.warnings : []).toEqual([expect.stringContaining(words)]);
+  });
+
+  test.each(['', 'Configuration data as of 2026-11-29T17:16:09\n'])(
+    'says nothing about the clocks where the cluster does not tell its time in seconds: %j',
+    async (line) => {
+      const { slurm } = backend(config(/Configuration data as of .*\n/, line));
+      expect(await slurm.selfTest()).toMatchObject({ kind: 'fit', warnings: [] });
+    },
+  );
 
   test('P20: accounting that is off weakens what can be promised, and that is said', async () => {
     const { slurm, calls } = backend(

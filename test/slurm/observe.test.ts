@@ -119,7 +119,7 @@ function world(state: World, options: { readonly clusters?: readonly string[] } 
     limits: DEFAULT_LIMITS,
   });
   const observe = (items: readonly WatchItem[], site: Partial<Site> = {}): Promise<Observations> =>
-    poller.observe(items, { homeCluster: 'lab', accountingKept: true, ...site });
+    poller.observe(items, { homeCluster: 'lab', accountingKept: true, clockAheadMs: 0, ...site });
   return { observe, calls, poller };
 }
 
@@ -406,6 +406,17 @@ describe('clocks that disagree: a row with our token that is older than the job 
     const seen = await world({ queue: foreign, accounts: foreign }).observe([watched(1)]);
     expect(seen.jobs.get(jobIdOf(1))).toMatchObject({ kind: 'absent', queue: 'absent', accounting: 'absent' });
     expect(seen.oddities).toEqual([]);
+  });
+
+  test('the accounts are asked from as much earlier as our clock was found to be ahead', async () => {
+    const start = async (clockAheadMs: number) => {
+      const { observe, calls } = world({});
+      await observe([watched(1)], { clockAheadMs });
+      const words = calls.flatMap(({ argv }) => argv).filter((word) => word.startsWith('--starttime='));
+      return Date.parse(`${words[0]?.slice('--starttime='.length) ?? ''}Z`);
+    };
+    expect((await start(0)) - (await start(7_200_000))).toBe(7_200_000);
+    expect(await start(-7_200_000)).toBe(await start(0));
   });
 });
 
