@@ -73,16 +73,10 @@ export class Poller {
 
   /** Whose the ids are, by the newest poll: they wrap and are used again, also for another job of ours (INV-13). */
   standings(homeCluster: string | null): (target: CancelTarget) => Standing {
-    const owners = new Map<string, string>();
-    for (const [cluster, { byToken }] of this.#answered) {
-      for (const rows of byToken.values()) for (const { id, token } of rows) owners.set(key(id, cluster), token);
-    }
     return ({ token, handle }) => {
-      const cluster = clusterOf(handle, homeCluster);
-      const snapshot = this.#answered.get(cluster);
+      const snapshot = this.#answered.get(clusterOf(handle, homeCluster));
       if (snapshot === undefined) return 'unheard';
-      const owner = owners.get(key(handle.id, cluster)) ?? token;
-      return owner === token && !snapshot.isForeign(handle.id) ? 'ours' : 'reused';
+      return snapshot.isForeign(handle.id, token) ? 'reused' : 'ours';
     };
   }
 
@@ -173,8 +167,6 @@ export class Poller {
     return { kind: 'answered', snapshot: readAccounting(reply.stdout, this.#tokens) };
   }
 }
-
-const key = (id: string, cluster: string | null): string => `${cluster ?? ''}/${id}`;
 
 function merged(snapshots: readonly AccountingSnapshot[]): AccountingSnapshot {
   const [only] = snapshots;

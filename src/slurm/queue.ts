@@ -54,8 +54,8 @@ export interface QueueSnapshot {
   readonly garbled: ReadonlySet<string>;
   /** Each odd thing once, when it turns up. */
   readonly oddities: readonly string[];
-  /** Whether this id, or an array or several parts under it, belongs to a job that is none of ours (INV-13). */
-  readonly isForeign: (id: string) => boolean;
+  /** Whether this id, or an array or several parts under it, belongs to another job than the token's (INV-13). */
+  readonly isForeign: (id: string, token: string) => boolean;
 }
 
 type Meaning =
@@ -150,7 +150,7 @@ export class QueueReader {
       byToken: this.#byToken,
       garbled: this.#garbledTokens(),
       oddities,
-      isForeign: (id) => this.#isForeign(id),
+      isForeign: (id, token) => this.#isForeign(id, token),
     };
   }
 
@@ -189,8 +189,13 @@ export class QueueReader {
     }
   }
 
-  #isForeign(id: string): boolean {
-    if (this.#byId.get(Number(id))?.meaning.kind === 'foreign') return true;
+  /**
+   * A row that cannot be read is the token's only if the token is in it. Not seen: an element of an array or a part of a
+   * job that is shown under another number (`100_1`, `100+1`) and has this one; that would take another column.
+   */
+  #isForeign(id: string, token: string): boolean {
+    const meaning = this.#byId.get(Number(id))?.meaning;
+    if (meaning !== undefined && !tokensOf(meaning).includes(token)) return true;
     for (const text of this.#others.keys()) if (text.startsWith(`${id}_`) || text.startsWith(`${id}+`)) return true;
     return false;
   }

@@ -56,6 +56,18 @@ describe('an id that was used before or is used again (INV-13)', () => {
     expect(world.asked('scancel')).toEqual([]);
   });
 
+  test('P22, P32: a job under our id whose name holds a newline is none of ours, and is not cancelled', async () => {
+    const slurm = await running();
+    const { world } = slurm;
+    const { id } = ownRow(slurm);
+    const submittedAtMs = world.clock.nowMs();
+    slurm.jobs = [{ id, state: 'RUNNING', submittedAtMs, name: 'two\nlines', comment: '' }];
+    await world.run(35_000);
+    world.wishCancel();
+    await world.run(10_000);
+    expect(world.asked('scancel')).toEqual([]);
+  });
+
   test('P26: not found is never answered with another submission', async () => {
     const slurm = await running();
     const { world } = slurm;

@@ -399,6 +399,25 @@ describe('a cancel', () => {
     expect(calls.filter(({ command }) => command === 'scancel').map(({ argv }) => argv)).toEqual([['8']]);
   });
 
+  const US = '\u001f';
+  const start = ['7', 'RUNNING', String(NOW_MS / 1000), 'N/A', 'n1', 'None'].join(US);
+  const otherName = `oc-${'2'.repeat(26)}`;
+  test.each([
+    ['a name that holds a newline', `${start}${US}two\nlines${US}\n`, false],
+    ['a separator in a name', `${start}${US}a${US}b${US}\n`, false],
+    [
+      'a state that nobody knows, for another job of ours',
+      `7${US}ODD${US}1${US}${US}${US}${US}${otherName}${US}\n`,
+      false,
+    ],
+    ['a state that nobody knows, for this job', `7${US}ODD${US}1${US}${US}${US}${US}${NAME}${US}\n`, true],
+    ['a second row, of this job and another', `${start}${US}${NAME}${US}\n${start}${US}theirs${US}\n`, true],
+  ])('an id whose row cannot be read is ours only by our token in it (INV-13): %s', async (_what, text, ours) => {
+    const { slurm, calls } = backend(({ command }) => exited(command === 'squeue' ? text : ''));
+    expect(await cancelAfterPoll(slurm, [handle('7')])).toEqual({ asked: [handle('7')], outage: null });
+    expect(calls.filter(({ command }) => command === 'scancel')).toHaveLength(ours ? 1 : 0);
+  });
+
   test('no id is cancelled before the newest poll has said whose it is (INV-13)', async () => {
     let isDown = false;
     const { slurm, calls } = backend(() =>
