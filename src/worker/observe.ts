@@ -5,6 +5,7 @@ import { contextOf, phaseOf, type Job } from '../machines/job-aggregate.js';
 import { isWatched } from '../machines/job-asks.js';
 import type { JobEvent } from '../machines/job-events.js';
 import { mintedAtMs, type JobId } from '../machines/vocabulary.js';
+import { byClaim, hasRivals } from './claim-holder.js';
 import type { WorkerDeps } from './context.js';
 import { decideObservation, type PollTime } from './decide-observation.js';
 import { decideHealth, UNKNOWN_HEALTH, type Health } from './health.js';
@@ -97,7 +98,8 @@ export class Observer {
   }
 
   /** A job that never got to its profile says so in its directory; the backend only sees an exit code. */
-  async #refine(jobId: JobId, answer: JobAnswer): Promise<JobAnswer> {
+  async #refine(jobId: JobId, given: JobAnswer): Promise<JobAnswer> {
+    const answer = hasRivals(given) ? byClaim(given, await this.#deps.directories.claim(jobId)) : given;
     if (answer.kind !== 'seen' || answer.state.phase !== 'Failed') return answer;
     const marker = await this.#deps.directories.endMarker(jobId);
     if (marker === null) return answer;

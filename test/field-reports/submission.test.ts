@@ -265,6 +265,45 @@ describe('finding what a lost answer left', () => {
     expect(phaseOf(await world.job())).toBe('Pending');
   });
 
+  test('P14: one submission that made two jobs: the one that holds the claim is kept, though the other one was answered', async () => {
+    const slurm = await withAnswer((call, scheduler) => {
+      const nowMs = scheduler.world.clock.nowMs();
+      scheduler.land(call, { state: 'RUNNING', reason: 'None', submittedAtMs: nowMs + 3_000 });
+      return exited(`${scheduler.land(call, { reason: 'Dependency', submittedAtMs: nowMs + 5_000 }).id}\n`);
+    });
+    const { world } = slurm;
+    await world.untilPhase('Pending');
+    world.directories.claims.set(contextOf(await world.job()).jobId, '101');
+    await world.untilPhase('Running');
+    await world.until((jobs) => jobs.every((job) => job.aftermath.duplicates.length === 0));
+    expect(world.asked('scancel').map(({ argv }) => argv)).toEqual([['102']]);
+    slurm.leave([{ state: 'COMPLETED' }]);
+    await world.untilDelivered();
+    expect(world.coordinator.outcomes).toMatchObject([{ type: 'completed' }]);
+    expect(contextOf(await world.job()).handle?.id).toBe('101');
+  });
+
+  test('P14: one submission that made two jobs, both over before anybody looked: the work that was done counts', async () => {
+    const slurm = await withAnswer((call, scheduler) => {
+      scheduler.land(call, { state: 'RUNNING', reason: 'None' });
+      return exited(`${scheduler.land(call, { reason: 'Dependency' }).id}\n`);
+    });
+    const { world } = slurm;
+    await world.untilPhase('Pending');
+    world.directories.claims.set(contextOf(await world.job()).jobId, '101');
+    slurm.jobs = slurm.jobs.map((job, n) => ({ ...job, state: n === 0 ? 'COMPLETED' : 'FAILED' }));
+    slurm.accounted = slurm.jobs.map(({ id, name, submittedAtMs, state }) => ({
+      id,
+      name,
+      submittedAtMs,
+      state,
+      exitCode: state === 'FAILED' ? '122:0' : '0:0',
+    }));
+    await world.untilDelivered();
+    expect(world.coordinator.outcomes).toMatchObject([{ type: 'completed' }]);
+    expect(world.asked('sbatch')).toHaveLength(1);
+  });
+
   test('P14: a query that failed makes no job failed, and none is sent again', async () => {
     const slurm = await withAnswer(() => null);
     const { world } = slurm;
