@@ -70,11 +70,22 @@ export class Coordination {
 
   /** What the log says about leases, after a restart: to be renewed before anything is started under them. */
   remember(): void {
+    this.#rememberLeases();
     for (const job of this.#book.all()) {
-      const { jobId, taskId, epoch, inherited, attempt } = contextOf(job);
-      if (inherited || job.aftermath.delivered) continue;
+      const { jobId, inherited, attempt } = contextOf(job);
+      if (!inherited && !job.aftermath.delivered && attempt !== null) this.#opened.add(jobId);
+    }
+  }
+
+  /**
+   * Every job that wants one has a lease to be renewed. One that was said to be lost is forgotten before the wish that
+   * follows is recorded: where that failed, the coordinator has to say it again.
+   */
+  #rememberLeases(): void {
+    for (const job of this.#book.all()) {
+      const { taskId, epoch, inherited, cancel } = contextOf(job);
+      if (inherited || job.aftermath.delivered || cancel?.reason === 'LEASE_LOST') continue;
       this.#leases.remember(taskId, epoch);
-      if (attempt !== null) this.#opened.add(jobId);
     }
   }
 
@@ -83,6 +94,7 @@ export class Coordination {
     const { coordinator, clock, log } = this.#deps;
     const sentAtMs = clock.monotonicMs();
     if (sentAtMs < this.#renewAtMs) return;
+    this.#rememberLeases();
     const held = this.#leases.list();
     const answer = await coordinator.renew(held);
     if (answer.kind !== 'answered') {

@@ -28,6 +28,7 @@ const ONCE_BROKEN: readonly (readonly [seed: number, promise: string, forced: re
     'a cancel went to another job of ours that had got a used id (INV-13)',
     ['idReuse', 'workerCrash', 'cancels', 'cancelLost'],
   ],
+  [1974, 'a worker with a full disk heard of a lost lease once, could not record it, and waited for ever', []],
   [546, 'a job stayed Unknown for as long as a clock had gone back, which the worker was restarted after', []],
   [457, 'a worker that had just started cancelled by the ids in its log before it asked whose they were (INV-13)', []],
   [

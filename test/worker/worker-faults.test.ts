@@ -154,6 +154,24 @@ describe('a log that can not be written', () => {
     expect(10_000 - world.coordinator.grants.length).toBeLessThanOrEqual(100);
   });
 
+  test('INV-7 a lost lease whose wish could not be recorded is heard of again', async () => {
+    const world = await running();
+    const { coordinator, backend } = world;
+    let failures = 0;
+    world.onAppend = (_when, appends) => {
+      if (failures > 0 || !appends.some(({ events }) => events.some(({ type }) => type === 'cancel.requested'))) return;
+      failures += 1;
+      diskIsFull();
+    };
+    // As the real one: it says of the leases that are renewed, and of no others, which are lost.
+    coordinator.renew = (held) => {
+      const value = { ttlMs: LEASE_TTL_MS, lost: held.map((one) => one.taskId), cancel: [], abandon: [], wantLogs: [] };
+      return Promise.resolve({ kind: 'answered', value });
+    };
+    await world.until(() => backend.cancels.length > 0, HOUR);
+    expect(failures).toBe(1);
+  });
+
   test('INV-8 nothing is submitted whose intention could not be recorded', async () => {
     const world = await offered();
     world.onAppend = (when, appends) => {
