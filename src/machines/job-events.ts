@@ -144,7 +144,7 @@ export type WishEvent =
   /** Stop watching, loudly: the backend's job may live on. */
   | (At & { readonly type: 'job.abandoned'; readonly by: string });
 
-/** Two jobs carry one token: INV-8 is broken from outside. The oldest is kept. */
+/** Two jobs carry one token: INV-8 is broken from outside. `keep` is ours from here on. */
 export type DuplicateEvent =
   | (At & {
       readonly type: 'duplicate.found';

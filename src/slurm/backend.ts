@@ -104,14 +104,14 @@ class SlurmBackend implements Backend {
   }
 
   cancel(targets: readonly CancelTarget[]): Promise<CancelReply> {
-    const standing = this.#poller.standings(this.#site.homeCluster);
+    const standing = (target: CancelTarget) => this.#poller.standing(target, this.#site);
     return this.#track(
       cancel(targets, { broker: this.#broker, timeLimitMs: this.#limits.cancelTimeLimitMs, standing }),
     );
   }
 
-  mayCancel({ handle }: CancelTarget): boolean {
-    return this.#poller.hasHeard(handle, this.#site.homeCluster);
+  mayCancel(target: CancelTarget): boolean {
+    return this.#poller.standing(target, this.#site) !== 'unheard';
   }
 
   runStep(request: StepRequest): Promise<StepReply> {

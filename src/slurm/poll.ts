@@ -71,18 +71,11 @@ export class Poller {
     return { jobs: answers, ...summary(views, [...accounts.values()], oddities) };
   }
 
-  /** Whose the ids are, by the newest poll: they wrap and are used again, also for another job of ours (INV-13). */
-  standings(homeCluster: string | null): (target: CancelTarget) => Standing {
-    return ({ token, handle }) => {
-      const snapshot = this.#answered.get(clusterOf(handle, homeCluster));
-      if (snapshot === undefined) return 'unheard';
-      return snapshot.isForeign(handle.id, token) ? 'reused' : 'ours';
-    };
-  }
-
-  /** Whether the newest poll of the handle's cluster was answered. */
-  hasHeard(handle: CancelTarget['handle'], homeCluster: string | null): boolean {
-    return this.#answered.has(clusterOf(handle, homeCluster));
+  /** Whose the id is, by the newest poll: ids wrap and are used again, also for another job of ours (INV-13). */
+  standing({ token, handle }: CancelTarget, site: Site): Standing {
+    const snapshot = this.#answered.get(clusterOf(handle, site.homeCluster));
+    if (snapshot === undefined) return 'unheard';
+    return snapshot.isForeign(handle.id, token) ? 'reused' : 'ours';
   }
 
   #clustersOf(items: readonly WatchItem[], site: Site): readonly (string | null)[] {

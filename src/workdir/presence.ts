@@ -20,6 +20,7 @@ export async function presenceOf(files: JobFiles): Promise<Presence> {
     : { kind: 'io', detail: `the runs directory of ${files.directory} is not there` };
 }
 
+/** Whether a directory can be listed. */
 export async function listDirectory(directory: string): Promise<Presence> {
   try {
     await readdir(directory);

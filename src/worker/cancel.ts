@@ -73,7 +73,7 @@ export class Canceller {
       this.#duplicatesSent.set(key, { sent, nextAtMs: nowMs + resendAfterMs(sent) });
       this.#deps.log.error(
         { jobId, duplicate: handle },
-        'two jobs carry one token: the oldest is kept, this one is cancelled',
+        'two jobs carry one token: this one is not kept, and is cancelled',
       );
       return [{ token, handle }];
     });

@@ -68,9 +68,8 @@ export class Coordination {
     return answer.kind === 'answered';
   }
 
-  /** What the log says about leases, after a restart: to be renewed before anything is started under them. */
+  /** What the log says that the coordinator knows, after a restart. */
   remember(): void {
-    this.#rememberLeases();
     for (const job of this.#book.all()) {
       const { jobId, inherited, attempt } = contextOf(job);
       if (!inherited && !job.aftermath.delivered && attempt !== null) this.#opened.add(jobId);
@@ -78,8 +77,8 @@ export class Coordination {
   }
 
   /**
-   * Every job that wants one has a lease to be renewed. One that was said to be lost is forgotten before the wish that
-   * follows is recorded: where that failed, the coordinator has to say it again.
+   * Every job that wants one has a lease to be renewed: after a restart before anything is started under it, and when its
+   * loss was heard of but the wish that follows could not be recorded. Then the coordinator has to say it again.
    */
   #rememberLeases(): void {
     for (const job of this.#book.all()) {

@@ -123,7 +123,7 @@ function observed(
   };
 }
 
-/** The oldest job of a token is ours, also if we knew a younger one first (INV-8). */
+/** The job of a token that the answer is about is ours, also if we knew another one first (INV-8). */
 function decideDuplicates(draft: Draft, answer: SeenAnswer, atMs: number): void {
   const { handle } = contextOf(draft.job);
   const known = draft.job.aftermath.duplicates;

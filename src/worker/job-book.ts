@@ -174,9 +174,9 @@ export class JobBook {
   }
 
   #put(job: Job): void {
-    const { jobId } = contextOf(job);
-    if (!this.#jobs.has(jobId)) this.#noteTask(contextOf(job));
-    this.#jobs.set(jobId, job);
+    const context = contextOf(job);
+    if (!this.#jobs.has(context.jobId)) this.#noteTask(context);
+    this.#jobs.set(context.jobId, job);
   }
 
   #noteTask({ jobId, taskId }: { readonly jobId: JobId; readonly taskId: TaskId }): void {

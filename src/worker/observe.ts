@@ -97,7 +97,10 @@ export class Observer {
     return changes;
   }
 
-  /** A job that never got to its profile says so in its directory; the backend only sees an exit code. */
+  /**
+   * What the job's directory adds: who of several holds the claim, and how far a failed one got. The backend only sees
+   * an exit code of a job that never came to its profile.
+   */
   async #refine(jobId: JobId, given: JobAnswer): Promise<JobAnswer> {
     const answer = hasRivals(given) ? byClaim(given, await this.#deps.directories.claim(jobId)) : given;
     if (answer.kind !== 'seen' || answer.state.phase !== 'Failed') return answer;
