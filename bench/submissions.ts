@@ -23,17 +23,20 @@ export const submissions: Bench = {
     const figures = [];
     for (const width of [1, 8]) {
       const worker = await SubmittingWorker.start(join(directory, `width-${width}`), width);
-      const first = await worker.submit(1);
-      copyFileSync(first.script, script);
-      await cancelJobs(first.ids);
       const rounds: { ours: number; raw: number; cpuMs: number }[] = [];
-      for (let round = 0; round < ROUNDS; round += 1) {
-        const raw = await plainLoop(script, count, width);
-        const ours = await worker.submit(count);
-        rounds.push({ ours: rate(count, ours.wallMs), raw: rate(count, raw.wallMs), cpuMs: ours.cpuMs / count });
-        await cancelJobs([...raw.ids, ...ours.ids]);
+      try {
+        const first = await worker.submit(1);
+        copyFileSync(first.script, script);
+        await cancelJobs(first.ids);
+        for (let round = 0; round < ROUNDS; round += 1) {
+          const raw = await plainLoop(script, count, width);
+          const ours = await worker.submit(count);
+          rounds.push({ ours: rate(count, ours.wallMs), raw: rate(count, raw.wallMs), cpuMs: ours.cpuMs / count });
+          await cancelJobs([...raw.ids, ...ours.ids]);
+        }
+      } finally {
+        await worker.stop();
       }
-      await worker.stop();
       const { note, ...figure } = compared(rounds);
       figures.push({
         ...figure,
@@ -69,6 +72,7 @@ class SubmittingWorker {
   }
 
   async stop(): Promise<void> {
+    if (!this.#child.connected) return;
     const exited = once(this.#child, 'exit');
     this.#child.disconnect();
     await exited;

@@ -1,7 +1,7 @@
-import '../src/cli/small-heap.js';
+// First, as in main.ts: it sets how the heap grows while modules are loaded.
+import { keepHeapSmall } from '../src/cli/small-heap.js';
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
-import { keepHeapSmall } from '../src/cli/small-heap.js';
 import type { LeaseGrant } from '../src/coordinator/worker-api.js';
 import { openStateDirectory } from '../src/events/state-directory.js';
 import { contextOf } from '../src/machines/job-aggregate.js';
