@@ -51,4 +51,6 @@ export const CANCEL_OUTCOME = {
   DUPLICATE: 'Cancelled',
   WATCH_LIMIT_EXCEEDED: 'Failed',
   UNSCHEDULABLE: 'Failed',
+  SESSION_IDLE_TIMEOUT: 'Cancelled',
+  SESSION_MAX_LIFETIME_EXCEEDED: 'Cancelled',
 } as const satisfies Record<CancelReason, TerminalPhase>;

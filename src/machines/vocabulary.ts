@@ -42,6 +42,8 @@ export const REASONS = [
   'LEASE_LOST',
   'DUPLICATE',
   'ABANDONED',
+  'SESSION_IDLE_TIMEOUT',
+  'SESSION_MAX_LIFETIME_EXCEEDED',
 ] as const;
 export const Reason = z.enum(REASONS);
 export type Reason = z.infer<typeof Reason>;
@@ -54,6 +56,8 @@ export const CANCEL_REASONS = [
   'DUPLICATE',
   'WATCH_LIMIT_EXCEEDED',
   'UNSCHEDULABLE',
+  'SESSION_IDLE_TIMEOUT',
+  'SESSION_MAX_LIFETIME_EXCEEDED',
 ] as const satisfies readonly Reason[];
 export const CancelReason = z.enum(CANCEL_REASONS);
 export type CancelReason = z.infer<typeof CancelReason>;
@@ -89,6 +93,13 @@ export const Token = z
   .regex(new RegExp(`^${UNIQUE}$`))
   .brand<'Token'>();
 export type Token = z.infer<typeof Token>;
+/** A step's identity, minted by whoever asks for it: asked for twice, it is the same step. */
+export const StepId = z
+  .string()
+  .regex(new RegExp(`^step_${UNIQUE}$`))
+  .brand<'StepId'>();
+export type StepId = z.infer<typeof StepId>;
+
 const ALPHABET = '0123456789abcdefghjkmnpqrstvwxyz';
 
 /** Unix epoch ms at which an id's unique part was minted: its first ten characters. */
