@@ -1,16 +1,18 @@
 import { z } from 'zod';
 import type { BackendEvent } from '../machines/backend-events.js';
 import type { JobEvent } from '../machines/job-events.js';
+import type { SessionEvent } from '../machines/session-events.js';
 import type { TaskEvent } from '../machines/task-events.js';
 import { BackendEventSchema } from './backend-schemas.js';
 import { StoreError } from './errors.js';
 import { JobEventSchema } from './job-schemas.js';
+import { SessionEventSchema } from './session-schemas.js';
 import type { StreamKind } from './streams.js';
 import { TaskEventSchema } from './task-schemas.js';
 import { Envelope, lift, UPCASTERS, type Upcasters } from './upcasters.js';
 
 /** Everything that the log may hold. The machines own the types; the schemas are held equal to them by the compiler. */
-export type DomainEvent = JobEvent | TaskEvent | BackendEvent;
+export type DomainEvent = JobEvent | TaskEvent | SessionEvent | BackendEvent;
 
 interface Shape {
   readonly kind: StreamKind;
@@ -22,6 +24,7 @@ interface Shape {
 const SHAPES: ReadonlyMap<string, Shape> = new Map<string, Shape>([
   ...JobEventSchema.options.map((schema) => shape('job', schema)),
   ...TaskEventSchema.options.map((schema) => shape('task', schema)),
+  ...SessionEventSchema.options.map((schema) => shape('session', schema)),
   ...BackendEventSchema.options.map((schema) => shape('backend', schema)),
 ]);
 
@@ -38,6 +41,8 @@ export const streamKindOf = (type: DomainEvent['type']): StreamKind | undefined 
 
 export const isJobEvent = (event: DomainEvent): event is JobEvent => streamKindOf(event.type) === 'job';
 export const isTaskEvent = (event: DomainEvent): event is TaskEvent => streamKindOf(event.type) === 'task';
+
+export const isSessionEvent = (event: DomainEvent): event is SessionEvent => streamKindOf(event.type) === 'session';
 
 /** Every event type there is. */
 export const eventTypes = (): readonly string[] => [...SHAPES.keys()];

@@ -1,4 +1,4 @@
-/** What may happen: the machines of jobs and tasks, pure, and how a stream of events folds into a state. */
+/** What may happen: the machines of jobs, tasks and sessions, pure, and how a stream of events folds into a state. */
 export {
   CANCEL_REASONS,
   CancelReason,
@@ -13,6 +13,7 @@ export {
   SafeName,
   Source,
   SOURCES,
+  StepId,
   TaskId,
   TERMINAL_PHASES,
   Token,
@@ -62,6 +63,28 @@ export {
   type StoredTask,
   type Task,
 } from './task-aggregate.js';
+
+export { sessionMachine, type SessionSnapshot } from './session.js';
+export type { RankIn, SessionContext, Step } from './session-context.js';
+export {
+  SESSION_STATES,
+  STEP_ENDS,
+  STEP_MODES,
+  type SessionEvent,
+  type SessionMachineEvent,
+  type SessionRequested,
+  type SessionState,
+  type StepEnd,
+} from './session-events.js';
+export {
+  canSessionTake,
+  evolveSession,
+  foldSession,
+  sessionContextOf,
+  sessionStateOf,
+  type Session,
+} from './session-aggregate.js';
+export { expiredClock, idleEndsAtMs, isReady, lifetimeEndsAtMs, readinessOf, readinessWords } from './session-rules.js';
 
 export type { BackendEvent } from './backend-events.js';
 export { machineGraph, toDot, toMermaid, type MachineGraph } from './draw.js';

@@ -72,8 +72,18 @@ export type SessionEnding =
   /** No new steps; those that run are ended, and then the allocation. */
   | (At & { readonly type: 'session.ending'; readonly reason: CancelReason; readonly by: string })
   /** Its job was taken away through no fault of its own: another one may follow, at a higher epoch. */
-  | (At & { readonly type: 'session.interrupted'; readonly jobId: JobId; readonly reason: Reason; readonly detail: string })
-  | (At & { readonly type: 'session.ended'; readonly phase: Phase; readonly reason: Reason | null; readonly detail: string });
+  | (At & {
+      readonly type: 'session.interrupted';
+      readonly jobId: JobId;
+      readonly reason: Reason;
+      readonly detail: string;
+    })
+  | (At & {
+      readonly type: 'session.ended';
+      readonly phase: Phase;
+      readonly reason: Reason | null;
+      readonly detail: string;
+    });
 
 export type SessionMachineEvent = SessionProgress | StepEvent | SessionEnding;
 export type SessionEvent = SessionRequested | SessionMachineEvent;

@@ -4,8 +4,12 @@ import type { Epoch, JobId, Phase, Reason, TaskId } from './vocabulary.js';
 /** How many jobs a task's context remembers; the log keeps them all. */
 export const JOBS_KEPT = 20;
 
-/** The one kind whose payload is not opaque: it names a profile. */
+/** The kinds whose payload is not opaque: it names a profile. A session waits for steps; a training runs to an end. */
 export const TRAINING_KIND = 'training';
+export const SESSION_KIND = 'session';
+
+/** Whether a payload of this kind names a profile. */
+export const namesProfile = (kind: string): boolean => kind === TRAINING_KIND || kind === SESSION_KIND;
 
 /** A worker's right to run the task. `workerId`: its credential; `worker`: the credential's name. */
 export interface Lease {
@@ -81,7 +85,7 @@ export interface TaskContext {
 
 /** The profile that a payload names; null for every other kind of work, and for a payload without one. */
 export function profileOf(kind: string, payload: unknown): string | null {
-  if (kind !== TRAINING_KIND || typeof payload !== 'object' || payload === null || !('profile' in payload)) return null;
+  if (!namesProfile(kind) || typeof payload !== 'object' || payload === null || !('profile' in payload)) return null;
   return typeof payload.profile === 'string' ? payload.profile : null;
 }
 
