@@ -72,6 +72,15 @@ module.exports = {
       [machines, events, runtime, parameters],
       'It never sees a backend.',
     ),
+    layer('agent-stands-alone', '^src/agent/', [], 'One file, copied to a compute node and run there without us.'),
+    {
+      name: 'agent-uses-node-only',
+      severity: 'error',
+      comment: 'There are no packages where the agent runs.',
+      from: { path: '^src/agent/' },
+      to: { pathNot: [own], dependencyTypesNot: ['core'] },
+    },
+    layer('gateway-awaits-agents', '^src/gateway/', [machines, runtime], 'It knows ranks and commands, no tasks.'),
     {
       name: 'backends-are-composed-in-one-place',
       severity: 'error',
@@ -106,7 +115,7 @@ module.exports = {
       name: 'node-spawning-has-a-home',
       severity: 'error',
       comment: 'Processes are started in one place per backend.',
-      from: { path: own, pathNot: ['^src/slurm/broker\\.ts$', '^src/local/process\\.ts$'] },
+      from: { path: own, pathNot: ['^src/slurm/broker\\.ts$', '^src/local/process\\.ts$', '^src/agent/agent\\.ts$'] },
       to: { path: '^(node:)?(child_process|cluster)$' },
     },
 

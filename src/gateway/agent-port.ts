@@ -35,6 +35,11 @@ export type AgentStepEnd =
 /** A command that runs at an agent. Calls after its end do nothing. */
 export interface AgentStepControl {
   write(bytes: Uint8Array): void;
+  /**
+   * Resolves when all that was written is on its way (or never will be: the command has ended). A command that does not
+   * read its input holds this up: who waits for it before writing on keeps memory bounded.
+   */
+  inputTaken(): Promise<void>;
   endInput(): void;
   /** SIGTERM to its process group, SIGKILL after a grace. */
   cancel(): void;
