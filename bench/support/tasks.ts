@@ -16,6 +16,7 @@ export const HELLO: Hello = {
       nodes: 1,
       walltimeS: 60,
       parametersSchema: null,
+      kinds: ['training'],
     },
   ],
   capacity: 1_000,

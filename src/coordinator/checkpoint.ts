@@ -68,6 +68,8 @@ export const CoordinatorCheckpoint = z.strictObject({
   counts: z.partialRecord(z.enum(TASK_PHASES), z.number()),
   /** Position of the submission, task, submitter, phase; oldest first. */
   index: z.array(z.tuple([z.number(), TaskId, z.string(), z.enum(TASK_PHASES)])),
+  /** Which of these are sessions. A checkpoint from before there were any has none. */
+  sessions: z.array(TaskId).default([]),
   live: z.array(Stored),
 });
 
@@ -76,5 +78,6 @@ export interface CheckpointData {
   readonly v: 1;
   readonly counts: Readonly<Partial<Record<TaskPhase, number>>>;
   readonly index: readonly (readonly [number, TaskId, string, TaskPhase])[];
+  readonly sessions: readonly TaskId[];
   readonly live: readonly StoredTask[];
 }

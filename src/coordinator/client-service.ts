@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import { isDeepStrictEqual } from 'node:util';
 import { isTaskOver, taskContextOf, taskPhaseOf, type Task } from '../machines/task-aggregate.js';
-import { profileOf } from '../machines/task-context.js';
+import { SESSION_KIND, profileOf } from '../machines/task-context.js';
 import type { TaskSubmitted } from '../machines/task-events.js';
 import { TaskId } from '../machines/vocabulary.js';
 import { uniquePart } from '../runtime/random.js';
@@ -24,6 +24,12 @@ import { mayDecide, maySee, type Principal } from './principal.js';
 import { answer, no, type Answer } from './problems.js';
 import { isTaskEvent, streamOf } from './task-book.js';
 import { viewOf } from './views.js';
+
+/**
+ * Of a session the fourth loss is the last: it may come back three times. Each time everything that its processes had in
+ * memory is gone, so it is not for the site to say how often.
+ */
+const SESSION_LOSSES_MAX = 4;
 
 const ALPHABET = '0123456789abcdefghjkmnpqrstvwxyz';
 
@@ -87,7 +93,7 @@ export class ClientService {
       payload,
       by,
       submissionKey: key,
-      lossesMax: config.lossesMax,
+      lossesMax: kind === SESSION_KIND ? SESSION_LOSSES_MAX : config.lossesMax,
     };
     const decide = (task: Task | null): Decision =>
       task === null ? { kind: 'append', events: [event] } : { kind: 'already' };
@@ -104,8 +110,8 @@ export class ClientService {
   }
 
   async get(principal: Principal, taskId: TaskId): Promise<Answer<TaskView>> {
-    const found = await this.#find(principal, taskId);
-    return found.ok ? answer(this.#view(found.value)) : found;
+    const found = await this.find(principal, taskId);
+    return found.ok ? answer(this.view(found.value)) : found;
   }
 
   async list(principal: Principal, { phase, limit, cursor }: ListQuery): Promise<Answer<TaskList>> {
@@ -118,13 +124,13 @@ export class ClientService {
     const tasks: TaskView[] = [];
     for (const { taskId } of entries) {
       const task = await this.#core.book.get(taskId);
-      if (task !== null) tasks.push(this.#view(task));
+      if (task !== null) tasks.push(this.view(task));
     }
     return answer({ tasks, next: entries.length === limit ? (entries.at(-1)?.position ?? null) : null });
   }
 
   async result(principal: Principal, taskId: TaskId): Promise<Answer<TaskResult>> {
-    const found = await this.#find(principal, taskId);
+    const found = await this.find(principal, taskId);
     if (!found.ok) return found;
     const { reason, detail, warnings } = taskContextOf(found.value);
     const phase = taskPhaseOf(found.value);
@@ -157,7 +163,7 @@ export class ClientService {
   }
 
   async logs(principal: Principal, taskId: TaskId): Promise<Answer<LogsView>> {
-    const found = await this.#find(principal, taskId);
+    const found = await this.find(principal, taskId);
     if (!found.ok) return found;
     if (taskPhaseOf(found.value) === 'Leased') {
       this.#outputWanted.set(taskId, this.#core.monotonicMs + this.#core.deps.config.outputWantedMs);
@@ -168,7 +174,7 @@ export class ClientService {
 
   /** Everything that happened to a task, in the order of the log. */
   async history(principal: Principal, taskId: TaskId): Promise<Answer<TaskHistory>> {
-    const found = await this.#find(principal, taskId);
+    const found = await this.find(principal, taskId);
     if (!found.ok) return found;
     return answer({ changes: await this.#core.feed.historyOf(taskId) });
   }
@@ -183,7 +189,7 @@ export class ClientService {
    */
   async watch(principal: Principal, { taskId, after }: WatchQuery, signal: AbortSignal): Promise<Answer<Watch>> {
     if (taskId !== null) {
-      const found = await this.#find(principal, taskId);
+      const found = await this.find(principal, taskId);
       if (!found.ok) return found;
       if (isTaskOver(found.value)) return answer({ from: after ?? 0, changes: this.#past(taskId, after ?? 0) });
     }
@@ -202,7 +208,7 @@ export class ClientService {
     taskId: TaskId,
     decide: typeof decideCancel | typeof decideAbandon,
   ): Promise<Answer<TaskView>> {
-    const found = await this.#find(principal, taskId);
+    const found = await this.find(principal, taskId);
     if (!found.ok) return found;
     if (!mayDecide(principal, taskContextOf(found.value).by)) {
       return no(
@@ -217,11 +223,11 @@ export class ClientService {
       taskId,
       decide: (newest) => (newest === null ? { kind: 'already' } : decide(newest, wisher, atMs)),
     });
-    return answer(this.#view(task ?? found.value));
+    return answer(this.view(task ?? found.value));
   }
 
   /** What the caller may not see is not there for it. */
-  async #find(principal: Principal, taskId: TaskId): Promise<Answer<Task>> {
+  async find(principal: Principal, taskId: TaskId): Promise<Answer<Task>> {
     const task = await this.#core.book.get(taskId);
     if (task !== null && maySee(principal, taskContextOf(task).by)) return answer(task);
     return no('not_found', `no task ${taskId} that this credential may see`, 'list the tasks that it may see');
@@ -236,7 +242,7 @@ export class ClientService {
     return false;
   }
 
-  #view(task: Task): TaskView {
+  view(task: Task): TaskView {
     return viewOf(task, this.#waiting(task));
   }
 

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import type { TaskId } from '../machines/vocabulary.js';
+import type { StepId, TaskId } from '../machines/vocabulary.js';
 import type { Clock } from '../runtime/clock.js';
 import { uniquePart, type Random } from '../runtime/random.js';
 import {
@@ -19,6 +19,18 @@ import {
   type SubmitRequest,
 } from './api.js';
 import type { CredentialsFile } from './credentials-file.js';
+import {
+  SessionInfo,
+  SessionList,
+  StdinTaken,
+  StepAccepted,
+  StepCancelled,
+  StepOutput,
+  type OutputQuery,
+  type SessionQuery,
+  type StdinPiece,
+  type StepRequest,
+} from './session-api.js';
 import { followChanges, type WatchItem } from './sse-client.js';
 import { Transport, type WireRequest } from './transport.js';
 import { readAnswer, type ClientAnswer } from './wire-answer.js';
@@ -69,10 +81,7 @@ export class CoordinatorClient {
   }
 
   list(query: Partial<ListQuery> = {}): Promise<ClientAnswer<TaskList>> {
-    const search = new URLSearchParams();
-    for (const [name, value] of Object.entries(query)) search.set(name, String(value));
-    const text = search.toString();
-    return this.#repeat({ method: 'GET', path: text === '' ? '/v1/tasks' : `/v1/tasks?${text}` }, TaskList);
+    return this.#repeat({ method: 'GET', path: withQuery('/v1/tasks', query) }, TaskList);
   }
 
   result(taskId: TaskId): Promise<ClientAnswer<TaskResult>> {
@@ -93,6 +102,43 @@ export class CoordinatorClient {
 
   history(taskId: TaskId): Promise<ClientAnswer<TaskHistory>> {
     return this.#repeat({ method: 'GET', path: `/v1/tasks/${taskId}/history` }, TaskHistory);
+  }
+
+  sessions(query: Partial<SessionQuery> = {}): Promise<ClientAnswer<SessionList>> {
+    return this.#repeat({ method: 'GET', path: withQuery('/v1/sessions', query) }, SessionList);
+  }
+
+  session(taskId: TaskId): Promise<ClientAnswer<SessionInfo>> {
+    return this.#repeat({ method: 'GET', path: `/v1/sessions/${taskId}` }, SessionInfo);
+  }
+
+  /** Its id makes it one step, however often it is sent. */
+  requestStep(taskId: TaskId, request: StepRequest): Promise<ClientAnswer<StepAccepted>> {
+    return this.#repeat({ method: 'POST', path: `/v1/sessions/${taskId}/steps`, body: request }, StepAccepted);
+  }
+
+  /** Sent once: whoever follows a step sees to repetitions. Waits for `waitMs` on the coordinator's side. */
+  stepOutput(
+    taskId: TaskId,
+    stepId: StepId,
+    query: OutputQuery,
+    signal?: AbortSignal,
+  ): Promise<ClientAnswer<StepOutput>> {
+    const path = withQuery(`/v1/sessions/${taskId}/steps/${stepId}/output`, query);
+    const timeoutMs = TIMEOUT_MS + query.waitMs;
+    return this.#once({ method: 'GET', path, ...(signal === undefined ? {} : { signal }) }, StepOutput, timeoutMs);
+  }
+
+  /** Its offset makes it one piece, however often it is sent. */
+  stepInput(taskId: TaskId, stepId: StepId, piece: StdinPiece): Promise<ClientAnswer<StdinTaken>> {
+    return this.#repeat(
+      { method: 'POST', path: `/v1/sessions/${taskId}/steps/${stepId}/stdin`, body: piece },
+      StdinTaken,
+    );
+  }
+
+  cancelStep(taskId: TaskId, stepId: StepId): Promise<ClientAnswer<StepCancelled>> {
+    return this.#repeat({ method: 'POST', path: `/v1/sessions/${taskId}/steps/${stepId}/cancel` }, StepCancelled);
   }
 
   profiles(): Promise<ClientAnswer<ProfileList>> {
@@ -137,8 +183,9 @@ export class CoordinatorClient {
   async #once<S extends z.ZodType>(
     request: Omit<WireRequest, 'timeoutMs'>,
     schema: S,
+    timeoutMs = TIMEOUT_MS,
   ): Promise<ClientAnswer<z.output<S>>> {
-    return readAnswer(await this.#transport.call({ ...request, timeoutMs: TIMEOUT_MS }), schema);
+    return readAnswer(await this.#transport.call({ ...request, timeoutMs }), schema);
   }
 
   async #repeat<S extends z.ZodType>(
@@ -151,4 +198,11 @@ export class CoordinatorClient {
       await this.#deps.clock.sleep(RETRY_MS * 2 ** tries);
     }
   }
+}
+
+function withQuery(path: string, query: Readonly<Record<string, unknown>>): string {
+  const search = new URLSearchParams();
+  for (const [name, value] of Object.entries(query)) search.set(name, String(value));
+  const text = search.toString();
+  return text === '' ? path : `${path}?${text}`;
 }

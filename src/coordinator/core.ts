@@ -8,6 +8,7 @@ import {
   taskPhaseOf,
   type Task,
 } from '../machines/task-aggregate.js';
+import { SESSION_KIND } from '../machines/task-context.js';
 import type { TaskPhase } from '../machines/task-events.js';
 import type { TaskId } from '../machines/vocabulary.js';
 import type { Clock } from '../runtime/clock.js';
@@ -62,6 +63,7 @@ export class Core {
     staleRefused: 0,
     abandonedJobs: 0,
   };
+  readonly #onTask: ((task: Task) => void)[] = [];
   #feed: Feed;
   #position = 0;
   #sinceCheckpoint = 0;
@@ -95,6 +97,11 @@ export class Core {
 
   get feed(): Feed {
     return this.#feed;
+  }
+
+  /** Calls back after each change of a task. */
+  onTask(listener: (task: Task) => void): void {
+    this.#onTask.push(listener);
   }
 
   get nowMs(): number {
@@ -155,6 +162,7 @@ export class Core {
       v: 1,
       counts: Object.fromEntries(this.index.counts),
       index: this.index.entries.map(({ position, taskId, by, phase }) => [position, taskId, by, phase]),
+      sessions: this.index.entries.filter(({ isSession }) => isSession).map(({ taskId }) => taskId),
       live: [...this.book.live.values()].map(storeTask),
     };
     this.#saving = this.deps.store.saveCheckpoint(CHECKPOINT, { position: this.#position, data });
@@ -179,7 +187,9 @@ export class Core {
     const parsed = saved === null ? null : CoordinatorCheckpoint.safeParse(saved.data);
     if (saved !== null && parsed?.success === true) {
       this.#position = saved.position;
-      for (const [position, taskId, by, phase] of parsed.data.index) this.index.add({ position, taskId, by, phase });
+      const sessions = new Set(parsed.data.sessions);
+      for (const [position, taskId, by, phase] of parsed.data.index)
+        this.index.add({ position, taskId, by, phase, isSession: sessions.has(taskId) });
       this.index.restoreCounts(parsed.data.counts);
       for (const stored of parsed.data.live) this.#adopt(restoreTask(stored));
     } else if (saved !== null) {
@@ -199,10 +209,12 @@ export class Core {
   }
 
   #onChange({ recorded, event, before, task }: Change): void {
-    const { taskId, by } = taskContextOf(task);
+    const { taskId, by, kind } = taskContextOf(task);
+    const isSession = kind === SESSION_KIND;
     this.#position = Math.max(this.#position, recorded.position);
     this.#sinceCheckpoint += 1;
-    if (before === null) this.index.add({ position: recorded.position, taskId, by, phase: taskPhaseOf(task) });
+    if (before === null)
+      this.index.add({ position: recorded.position, taskId, by, phase: taskPhaseOf(task), isSession });
     else this.index.setPhase(taskId, taskPhaseOf(task));
     this.#place(before, task, event.type === 'task.released');
     if (this.#replaying) return;
@@ -210,6 +222,7 @@ export class Core {
     if (event.type === 'task.lost') this.counters.jobsLost += 1;
     if (isTaskOver(task)) this.#warnOfForgotten(task);
     this.#feed.add(by, changeOf(recorded.position, event, task));
+    for (const listener of this.#onTask) listener(task);
   }
 
   /** Brings the lease table and the queue in line with the task. */

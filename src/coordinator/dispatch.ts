@@ -16,16 +16,23 @@ export type Offer = ReadonlySet<string>;
 const keyOf = (kind: string, profile: string | null, site: string | null): string =>
   JSON.stringify([kind, profile, site]);
 
-/** `namesProfile`: whether payloads of this kind name a profile, so that one of the offered ones has to fit. */
+interface OfferedNames {
+  readonly name: string;
+  /** Kinds that the profile serves. */
+  readonly kinds: readonly string[];
+}
+
+/** `namesProfile`: whether payloads of this kind name a profile, so that one of the offered ones has to serve it. */
 export function offerOf(
   kinds: readonly string[],
-  profiles: readonly string[],
+  profiles: readonly OfferedNames[],
   site: string,
   namesProfile: (kind: string) => boolean,
 ): Offer {
   const keys = new Set<string>();
   for (const kind of kinds) {
-    for (const profile of namesProfile(kind) ? profiles : [null]) {
+    const serving = profiles.filter((profile) => profile.kinds.includes(kind)).map(({ name }) => name);
+    for (const profile of namesProfile(kind) ? serving : [null]) {
       keys.add(keyOf(kind, profile, null));
       keys.add(keyOf(kind, profile, site));
     }

@@ -14,6 +14,7 @@ import { answerBrokenRequest, problemOf, sendProblem } from './http-errors.js';
 import { Metrics } from './metrics.js';
 import { clientRoutes } from './routes-client.js';
 import { credentialRoutes } from './routes-credentials.js';
+import { sessionRoutes } from './routes-sessions.js';
 import { workerRoutes } from './routes-worker.js';
 import type { Coordinator } from './service.js';
 import { SseRoutes } from './sse.js';
@@ -104,6 +105,7 @@ export async function createHttp(deps: HttpDeps): Promise<FastifyInstance> {
   clientRoutes(app, coordinator);
   sse.register(app);
   workerRoutes(app, coordinator);
+  sessionRoutes(app, coordinator);
   credentialRoutes(app, credentials);
   app.get('/healthz', { config: { access: 'public' }, schema: { hide: true } }, (_request, reply) =>
     reply.send({ status: 'ok' }),

@@ -7,7 +7,7 @@ export class Metrics {
   readonly registry = new Registry();
   readonly requests: Histogram<'method' | 'route' | 'status'>;
 
-  constructor({ core }: Coordinator, watchers: () => number) {
+  constructor({ core, sessions }: Coordinator, watchers: () => number) {
     const registers = [this.registry];
     collectDefaultMetrics({ register: this.registry });
     this.requests = new Histogram({
@@ -30,6 +30,7 @@ export class Metrics {
       ['leases', 'Leases in force', () => core.leases.size],
       ['dispatch_queue', 'Tasks that could be leased now', () => core.dispatch.size],
       ['workers', 'Workers heard lately', () => core.workers.liveCount(core.monotonicMs)],
+      ['session_steps', 'Steps of sessions under way', () => sessions.openSteps],
       ['watchers', 'Clients that watch', watchers],
       ['log_position', 'Position of the newest change', () => core.feed.head],
     ];

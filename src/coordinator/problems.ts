@@ -11,6 +11,8 @@ export const PROBLEM_STATUS = {
   stale: 409,
   not_completed: 409,
   last_admin: 409,
+  /** A step for a session that holds no allocation: refused, never queued and never an allocation of its own (INV-4). */
+  no_allocation: 409,
   /** A worker that has not said hello. */
   hello_needed: 412,
   too_large: 413,
@@ -20,6 +22,8 @@ export const PROBLEM_STATUS = {
   key_reused: 422,
   /** An earlier job of the task has to be reported over first (INV-3); the same request is right later. */
   job_open: 423,
+  /** A bound of the coordinator; the same request may be right later. */
+  too_many_steps: 429,
   headers_too_large: 431,
   internal: 500,
   too_many_watchers: 503,

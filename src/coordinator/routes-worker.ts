@@ -5,6 +5,7 @@ import { ErrorBody } from './api.js';
 import { principalOf, WORKERS } from './http-auth.js';
 import { sendProblem } from './http-errors.js';
 import type { Coordinator } from './service.js';
+import { CallsAnswer, CallsRequest, REPORT_BYTES_MAX, SessionReport, SessionReportAnswer } from './session-api.js';
 import {
   AcquireAnswer,
   AcquireRequest,
@@ -29,7 +30,7 @@ const OUTPUT_BYTES = 7 * 1024 * 1024;
 const ENVELOPE_BYTES = 512 * 1024;
 
 /** For workers; worker-client.ts is the other end. */
-export function workerRoutes(app: FastifyInstance, { worker, core }: Coordinator): void {
+export function workerRoutes(app: FastifyInstance, { worker, sessions, core }: Coordinator): void {
   const routes = app.withTypeProvider<ZodTypeProvider>();
   const config = { access: WORKERS };
   const tags = ['workers'];
@@ -131,10 +132,45 @@ export function workerRoutes(app: FastifyInstance, { worker, core }: Coordinator
       return given.ok ? reply.send({}) : sendProblem(reply, given.problem);
     },
   );
+
+  routes.post(
+    '/v1/worker/sessions/calls',
+    {
+      config,
+      schema: {
+        summary: "Hear what is asked of the worker's sessions; waits until there is something",
+        tags,
+        body: CallsRequest,
+        response: { 200: CallsAnswer, ...failures },
+      },
+    },
+    async (request, reply) => {
+      const given = await sessions.calls(principalOf(request), request.body, goneSignal(reply));
+      return given.ok ? reply.send(given.value) : sendProblem(reply, given.problem);
+    },
+  );
+
+  routes.post(
+    '/v1/worker/sessions/report',
+    {
+      config,
+      bodyLimit: REPORT_BYTES_MAX,
+      schema: {
+        summary: 'Say how sessions and their steps are',
+        tags,
+        body: SessionReport,
+        response: { 200: SessionReportAnswer, ...failures },
+      },
+    },
+    async (request, reply) => {
+      const given = await sessions.report(principalOf(request), request.body);
+      return given.ok ? reply.send(given.value) : sendProblem(reply, given.problem);
+    },
+  );
 }
 
 /** Aborts when the caller has gone without having been answered. */
-function goneSignal(reply: FastifyReply): AbortSignal {
+export function goneSignal(reply: FastifyReply): AbortSignal {
   const gone = new AbortController();
   reply.raw.once('close', () => {
     if (!reply.raw.writableFinished) gone.abort();

@@ -6,6 +6,8 @@ import { DEFAULT_CONFIG, type CoordinatorConfig } from './config.js';
 import { Core, type CoreDeps } from './core.js';
 import { MemoryTails, type TailStore } from './output-tails.js';
 import type { Principal } from './principal.js';
+import type { SessionPort } from './session-api.js';
+import { SessionService } from './session-service.js';
 import { WorkerService } from './worker-service.js';
 import type { WorkerPort } from './worker-api.js';
 
@@ -20,6 +22,7 @@ export class Coordinator {
   readonly core: Core;
   readonly client: ClientService;
   readonly worker: WorkerService;
+  readonly sessions: SessionService;
   readonly #outputWanted: Map<TaskId, number>;
   readonly #closing = new AbortController();
 
@@ -29,6 +32,7 @@ export class Coordinator {
     this.#outputWanted = new Map();
     this.client = new ClientService(core, this.#outputWanted);
     this.worker = new WorkerService(core, this.#outputWanted, this.#closing.signal);
+    this.sessions = new SessionService(core, this.client, this.#closing.signal);
   }
 
   static async open({ store, clock, random, log, tails, config }: CoordinatorDeps): Promise<Coordinator> {
@@ -49,10 +53,16 @@ export class Coordinator {
     return this.worker.portOf(principal);
   }
 
+  /** The sessions' side of one worker inside this process. */
+  sessionPort(principal: Principal): SessionPort {
+    return this.sessions.portOf(principal);
+  }
+
   /** To be called about once a second with the monotonic time, ms. */
   async tick(nowMonotonicMs: number): Promise<void> {
     for (const [taskId, untilMs] of this.#outputWanted)
       if (untilMs <= nowMonotonicMs) this.#outputWanted.delete(taskId);
+    this.sessions.tick(nowMonotonicMs);
     await this.core.tick(nowMonotonicMs);
   }
 

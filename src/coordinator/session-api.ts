@@ -2,6 +2,7 @@ import { z } from 'zod';
 import { SESSION_STATES, STEP_ENDS, STEP_MODES } from '../machines/session-events.js';
 import { Epoch, JobId, Reason, SafeName, StepId, TaskId } from '../machines/vocabulary.js';
 import { TaskView } from './api.js';
+import type { PortAnswer } from './worker-api.js';
 
 /**
  * What is said about sessions on the wire: by people's programs, by workers, and by the coordinator between them. A
@@ -31,7 +32,7 @@ const Argv = z
   .max(4096)
   .refine((argv) => (argv[0] ?? '') !== '', 'a command has a name')
   .refine((argv) => argv.reduce((sum, word) => sum + new TextEncoder().encode(word).length + 1, 0) <= ARGV_BYTES_MAX, {
-    message: `a command has at most ${String(ARGV_BYTES_MAX)} bytes`,
+    error: `a command has at most ${String(ARGV_BYTES_MAX)} bytes`,
   });
 
 const Count = z.int().positive().max(65_536);
@@ -40,7 +41,11 @@ const common = {
   stepId: StepId,
   argv: Argv,
   /** null: as long as the session lasts. */
-  timeLimitS: z.number().positive().max(366 * 86_400).nullable(),
+  timeLimitS: z
+    .number()
+    .positive()
+    .max(366 * 86_400)
+    .nullable(),
   outputLimitBytes: z.int().positive().max(OUTPUT_LIMIT_MAX_BYTES),
 } as const;
 
@@ -120,7 +125,14 @@ export type SessionInfo = z.infer<typeof SessionInfo>;
 export const SessionList = z.strictObject({ sessions: z.array(SessionInfo) });
 export type SessionList = z.infer<typeof SessionList>;
 
-/** `notice`: what whoever asks has to know, such as that the session's job was replaced since the last step. */
+/** Without `all` those that are not over; newest first, at most `limit`. */
+export const SessionQuery = z.strictObject({
+  all: z.enum(['true', 'false']).default('false'),
+  limit: z.coerce.number().int().min(1).max(1000).default(100),
+});
+export type SessionQuery = z.infer<typeof SessionQuery>;
+
+/** `created`: false when this step had been asked for before, with the same id. */
 export const StepAccepted = z.strictObject({ stepId: StepId, created: z.boolean() });
 export type StepAccepted = z.infer<typeof StepAccepted>;
 
@@ -141,7 +153,7 @@ export type OutputPiece = z.infer<typeof OutputPiece>;
  */
 export const StepOutput = z.strictObject({
   pieces: z.array(OutputPiece),
-  /** Said once, before any output. */
+  /** What whoever asks has to know, such as that the session's job was replaced since the last step. Said once. */
   notice: z.string().nullable(),
   end: StepEnd.nullable(),
 });
@@ -150,8 +162,20 @@ export type StepOutput = z.infer<typeof StepOutput>;
 /** What a user types. `offset`: bytes sent before; a piece that was taken already is not taken again. */
 export const StdinPiece = z.strictObject({ offset: Offset, data: Data, end: z.boolean() });
 export type StdinPiece = z.infer<typeof StdinPiece>;
+/** How many bytes of standard input the coordinator has taken, from the first one on. */
+export const StdinTaken = z.strictObject({ taken: Bytes });
+export type StdinTaken = z.infer<typeof StdinTaken>;
+
+/** `ended`: it was over already. A step that the coordinator does not know is asked to end all the same. */
+export const StepCancelled = z.strictObject({ stepId: StepId, ended: z.boolean() });
+export type StepCancelled = z.infer<typeof StepCancelled>;
 
 /* Between worker and coordinator. */
+
+/**
+ * Bytes of one report as JSON. A worker that has more to say says it in several: what is not in a report is not taken.
+ */
+export const REPORT_BYTES_MAX = 8 * 1024 * 1024;
 
 /** What the coordinator asks of a worker, numbered for one worker and one life of the coordinator (`desk`). */
 export const SessionCall = z.discriminatedUnion('type', [
@@ -174,7 +198,11 @@ export const CallsAnswer = z.strictObject({
 });
 export type CallsAnswer = z.infer<typeof CallsAnswer>;
 
-/** Output of one step since the last report that was taken, and its end when everything before it has been sent. */
+/**
+ * Output of one step since the last report that was taken, and its end when everything before it has been sent. A step
+ * that the coordinator was asked for anew (it has restarted) takes up each stream at the first piece that it gets: an
+ * empty piece says where a stream is that has nothing more to come, so that its reader sees what it has missed.
+ */
 export const StepNews = z.strictObject({
   taskId: TaskId,
   epoch: Epoch,
@@ -191,15 +219,21 @@ export const SessionReport = z.strictObject({
 });
 export type SessionReport = z.infer<typeof SessionReport>;
 /**
- * `stale`: sessions whose epoch is not in force (INV-7). `taken`: for each reported step, in order, how many of its bytes
+ * `stale`: sessions whose epoch is not in force (INV-7); of a session that is over the newest epoch still is, for its
+ * last words. `taken`: for each reported step, in order, how many of its bytes
  * of each stream the coordinator has (nobody may be reading: the rest is sent again later), or null for a step that it
  * does not know (nobody asks for it any more), and whether its end was taken.
  */
 export const SessionReportAnswer = z.strictObject({
   desk: z.string(),
   stale: z.array(TaskId),
-  taken: z.array(
-    z.strictObject({ stdout: Bytes, stderr: Bytes, ended: z.boolean() }).nullable(),
-  ),
+  taken: z.array(z.strictObject({ stdout: Bytes, stderr: Bytes, ended: z.boolean() }).nullable()),
 });
 export type SessionReportAnswer = z.infer<typeof SessionReportAnswer>;
+
+/** What passes between a worker's sessions and the coordinator. Never throws; every call may be repeated. */
+export interface SessionPort {
+  /** Waits for at most `waitMs` until there is a call; none is an answer. */
+  calls(request: CallsRequest, signal?: AbortSignal): Promise<PortAnswer<CallsAnswer>>;
+  report(report: SessionReport): Promise<PortAnswer<SessionReportAnswer>>;
+}

@@ -6,6 +6,7 @@ export interface IndexEntry {
   readonly position: number;
   readonly taskId: TaskId;
   readonly by: string;
+  readonly isSession: boolean;
   phase: TaskPhase;
 }
 
@@ -15,6 +16,13 @@ export interface PageQuery {
   readonly phase: TaskPhase | null;
   /** Entries before this position only; null starts at the newest. */
   readonly before: number | null;
+  readonly limit: number;
+  readonly visible: (by: string) => boolean;
+}
+
+export interface SessionPageQuery {
+  /** Also those that are over. */
+  readonly all: boolean;
   readonly limit: number;
   readonly visible: (by: string) => boolean;
 }
@@ -72,11 +80,22 @@ export class TaskIndex {
 
   /** Newest first. */
   page({ phase, before, limit, visible }: PageQuery): readonly IndexEntry[] {
+    return this.#newest(limit, (entry) => {
+      if (before !== null && entry.position >= before) return false;
+      return (phase === null || entry.phase === phase) && visible(entry.by);
+    });
+  }
+
+  /** Sessions, newest first. */
+  sessions({ all, limit, visible }: SessionPageQuery): readonly IndexEntry[] {
+    return this.#newest(limit, ({ isSession, phase, by }) => isSession && (all || !OVER.has(phase)) && visible(by));
+  }
+
+  #newest(limit: number, wanted: (entry: IndexEntry) => boolean): readonly IndexEntry[] {
     const found: IndexEntry[] = [];
     for (let at = this.#order.length - 1; at >= 0 && found.length < limit; at -= 1) {
       const entry = this.#order[at];
-      if (entry === undefined || (before !== null && entry.position >= before)) continue;
-      if ((phase === null || entry.phase === phase) && visible(entry.by)) found.push(entry);
+      if (entry !== undefined && wanted(entry)) found.push(entry);
     }
     return found;
   }

@@ -27,7 +27,8 @@ export function readAnswer<S extends z.ZodType>(wire: WireAnswer, schema: S): Cl
   }
   const parsed = ErrorBody.safeParse(body);
   const told = parsed.success ? parsed.data.error : null;
-  if (status >= 500 || status === 408 || status === 429 || told === null) {
+  // A 429 of the coordinator's own says what is too much, and is not mended by sending it again at once.
+  if (status >= 500 || status === 408 || told === null) {
     return { kind: 'unreachable', detail: told?.message ?? `HTTP ${String(status)}, not from a coordinator` };
   }
   return { kind: 'refused', status, ...told };

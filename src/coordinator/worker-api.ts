@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { TRAINING_KIND } from '../machines/task-context.js';
 import { Epoch, JobId, Phase, Reason, SafeName, TaskId, Token } from '../machines/vocabulary.js';
 
 /**
@@ -16,6 +17,8 @@ export const PublicProfile = z.strictObject({
   nodes: z.number().nullable(),
   walltimeS: z.number().nullable(),
   parametersSchema: z.record(z.string(), z.unknown()).nullable(),
+  /** Kinds of task that it serves. A worker from before there were sessions says nothing: it has this one only. */
+  kinds: z.array(SafeName).max(100).default([TRAINING_KIND]),
 });
 export type PublicProfile = z.infer<typeof PublicProfile>;
 

@@ -2,6 +2,7 @@ import { z } from 'zod';
 import type { Clock } from '../runtime/clock.js';
 import type { CredentialsFile } from './credentials-file.js';
 import { Transport } from './transport.js';
+import { CallsAnswer, SessionReportAnswer, type SessionPort } from './session-api.js';
 import { readAnswer, type ClientAnswer } from './wire-answer.js';
 import {
   AcquireAnswer,
@@ -23,7 +24,7 @@ const TIMEOUT_MS = 30_000;
 /** As long as the coordinator listens to a request (http.ts): 4 MiB of result on a line of 0.3 Mbit/s. */
 const UPLOAD_TIMEOUT_MS = 120_000;
 /** On top of the time that the coordinator may hold the call. */
-const ACQUIRE_MARGIN_MS = 15_000;
+const POLL_MARGIN_MS = 15_000;
 const STALE_STATUS = 409;
 const HELLO_NEEDED_STATUS = 412;
 
@@ -33,6 +34,12 @@ const Done = z.strictObject({});
 export class WorkerClient implements WorkerPort {
   readonly #transport: Transport;
   #hello: Hello | null = null;
+  /** The worker's sessions, over the same connections. */
+  readonly sessions: SessionPort = {
+    calls: (request, signal) =>
+      this.#introduced('sessions/calls', request, CallsAnswer, request.waitMs + POLL_MARGIN_MS, signal),
+    report: (report) => this.#introduced('sessions/report', report, SessionReportAnswer, UPLOAD_TIMEOUT_MS),
+  };
 
   constructor(credentials: CredentialsFile, clock: Clock) {
     this.#transport = new Transport(credentials, clock);
@@ -48,7 +55,7 @@ export class WorkerClient implements WorkerPort {
     request: z.infer<typeof AcquireRequest>,
     signal?: AbortSignal,
   ): Promise<PortAnswer<readonly LeaseGrant[]>> {
-    const timeoutMs = request.waitMs + ACQUIRE_MARGIN_MS;
+    const timeoutMs = request.waitMs + POLL_MARGIN_MS;
     const answer = await this.#introduced('acquire', request, AcquireAnswer, timeoutMs, signal);
     return answer.kind === 'answered' ? { kind: 'answered', value: answer.value.grants } : answer;
   }

@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import type { EventStore } from '../events/store.js';
-import { TRAINING_KIND } from '../machines/task-context.js';
+import { namesProfile, SESSION_KIND } from '../machines/task-context.js';
 import { parametersCheck } from '../parameters.js';
 import type { OfferedProfile, ProfileList } from './api.js';
 import { fits, offerOf, type Offer, type Waiting } from './dispatch.js';
@@ -27,8 +27,6 @@ interface Heard extends Registration {
   /** Monotonic ms. */
   heardAtMs: number;
 }
-
-const namesProfile = (kind: string): boolean => kind === TRAINING_KIND;
 
 /**
  * Who has said hello, and with what. Kept as a checkpoint beside the log, so a coordinator that starts anew knows its
@@ -101,7 +99,9 @@ export class WorkerRegistry {
       for (const profile of worker.hello.profiles) {
         const known = profiles.get(profile.name);
         const workers = (known?.workers ?? 0) + weight;
-        profiles.set(profile.name, { ...(known !== undefined && weight === 0 ? known : profile), workers });
+        const kindsOfAll = [...new Set([...(known?.kinds ?? []), ...profile.kinds])];
+        const shown = known !== undefined && weight === 0 ? known : profile;
+        profiles.set(profile.name, { ...shown, kinds: kindsOfAll, workers });
       }
     }
     return { profiles: [...profiles.values()].sort((a, b) => (a.name < b.name ? -1 : 1)), kinds: [...kinds].sort() };
@@ -123,9 +123,19 @@ export class WorkerRegistry {
         `known profiles: ${names.length === 0 ? 'none' : names.join(', ')}`,
       );
     }
+    const serving = offered.filter(({ kinds }) => kinds.includes(kind));
+    if (serving.length === 0) {
+      return no(
+        'unknown_profile',
+        `profile "${profile}" ${servesInWords(offered)}`,
+        kind === SESSION_KIND ? 'see `profiles` for one that serves sessions' : 'see `profiles` for what it serves',
+      );
+    }
+    // The parameters of a session say nothing yet: no script reads them.
+    if (kind === SESSION_KIND) return answer(null);
     const parameters: unknown =
       typeof payload === 'object' && payload !== null && 'parameters' in payload ? payload.parameters : {};
-    const verdicts = offered.map(({ parametersSchema }) =>
+    const verdicts = serving.map(({ parametersSchema }) =>
       parametersSchema === null ? [] : parametersCheck(parametersSchema)(parameters),
     );
     const [faults] = verdicts;
@@ -141,11 +151,15 @@ export class WorkerRegistry {
   missing(kind: string, profile: string | null, nowMs: number): string | null {
     const live = this.#live(nowMs);
     const offersIt = ({ hello }: Registration): boolean =>
-      hello.kinds.includes(kind) && (!namesProfile(kind) || hello.profiles.some(({ name }) => name === profile));
+      hello.kinds.includes(kind) &&
+      (!namesProfile(kind) || hello.profiles.some(({ name, kinds }) => name === profile && kinds.includes(kind)));
     if (live.some(offersIt)) return null;
     if ([...this.#workers.values()].some(offersIt)) return 'no worker that offers it has been heard lately';
-    return live.some(({ hello }) => hello.kinds.includes(kind)) && profile !== null
-      ? `no worker offers profile "${profile}" yet`
+    if (live.some(({ hello }) => hello.kinds.includes(kind)) && profile !== null) {
+      return `no worker offers profile "${profile}"${kind === SESSION_KIND ? ' for sessions' : ''} yet`;
+    }
+    return kind === SESSION_KIND
+      ? 'no worker offers sessions: one has to run with --session-listen'
       : `no worker offers kind "${kind}" yet`;
   }
 
@@ -163,8 +177,7 @@ export class WorkerRegistry {
 
   #put(id: string, name: string, hello: Hello, nowMs: number): void {
     const profiles = hello.profiles.map((profile) => ({ ...profile, parametersSchema: this.#shared(profile) }));
-    const names = profiles.map((profile) => profile.name);
-    const offer = offerOf(hello.kinds, names, hello.site, namesProfile);
+    const offer = offerOf(hello.kinds, profiles, hello.site, namesProfile);
     this.#workers.set(id, { id, name, hello: { ...hello, profiles }, offer, heardAtMs: nowMs });
   }
 
@@ -193,4 +206,11 @@ export class WorkerRegistry {
     const workers = [...this.#workers.values()].map(({ id, name, hello }) => ({ id, name, hello }));
     await this.#store.saveCheckpoint(CHECKPOINT, { position: 0, data: { workers } });
   }
+}
+
+/** `serves sessions only`. */
+function servesInWords(offered: readonly PublicProfile[]): string {
+  const kinds = [...new Set(offered.flatMap((profile) => profile.kinds))].sort();
+  const words = kinds.map((kind) => (kind === SESSION_KIND ? 'sessions' : `tasks of kind "${kind}"`));
+  return words.length === 0 ? 'serves nothing' : `serves ${words.join(' and ')} only`;
 }

@@ -38,7 +38,7 @@ const NOTHING: Offer = new Set();
  */
 const ANSWER_PAYLOAD_BYTES = 1024 * 1024;
 
-const HELLO_NEEDED = no('hello_needed', 'this worker has not said hello', 'say hello first, then repeat this');
+export const HELLO_NEEDED = no('hello_needed', 'this worker has not said hello', 'say hello first, then repeat this');
 
 const unknownTask = (taskId: TaskId): Decision => ({ kind: 'stale', detail: `there is no ${taskId}` });
 
@@ -272,14 +272,15 @@ export class WorkerService {
 
 const identityOf = ({ id, name, hello }: Registration): WorkerIdentity => ({ id, name, site: hello.site });
 
-function mayUpload(task: Task, { id }: Principal, epoch: number): boolean {
+/** The newest lease is this worker's, at this epoch: also of a task that is over, whose last words are still to come. */
+export function mayUpload(task: Task, { id }: Principal, epoch: number): boolean {
   const { lease } = taskContextOf(task);
   const isNewest = lease?.workerId === id && lease.epoch === epoch;
   return isNewest && (isTaskOver(task) || liveLeaseOf(task) !== null);
 }
 
 /** Storage that refuses is the coordinator's trouble: to its workers it is out of reach for the moment. */
-async function toPort<T>(asked: Promise<Answer<T>>): Promise<PortAnswer<T>> {
+export async function toPort<T>(asked: Promise<Answer<T>>): Promise<PortAnswer<T>> {
   try {
     const given = await asked;
     if (given.ok) return { kind: 'answered', value: given.value };

@@ -38,6 +38,7 @@ export const publicProfile = (profile: Profile): PublicProfile => ({
   nodes: profile.nodes,
   walltimeS: profile.walltimeS,
   parametersSchema: profile.parametersSchema === null ? null : { ...profile.parametersSchema },
+  kinds: ['training'],
 });
 
 /** What this worker offers. */

@@ -3,10 +3,12 @@ import { MemoryTails } from '../../src/coordinator/output-tails.js';
 import type { Principal } from '../../src/coordinator/principal.js';
 import type { Answer } from '../../src/coordinator/problems.js';
 import { Coordinator } from '../../src/coordinator/service.js';
+import type { SessionView } from '../../src/coordinator/session-api.js';
 import type { Hello, LeaseGrant, PortAnswer, PublicProfile } from '../../src/coordinator/worker-api.js';
 import { MemoryEventStore, type FaultHook } from '../../src/events/memory-store.js';
 import type { TaskId } from '../../src/machines/vocabulary.js';
 import type { Log } from '../../src/runtime/log.js';
+import { epoch, jobId, taskId, token } from '../support/ids.js';
 import { ManualClock } from '../support/manual-clock.js';
 import { SeededRandom } from '../support/seeded-random.js';
 
@@ -18,7 +20,11 @@ export const worker = (name: string): Principal => ({ id: `${name}-1`, name, rol
 export const W1 = worker('w1');
 export const W2 = worker('w2');
 
-export const profile = (name: string, parametersSchema: PublicProfile['parametersSchema'] = null): PublicProfile => ({
+export const profile = (
+  name: string,
+  parametersSchema: PublicProfile['parametersSchema'] = null,
+  kinds: readonly string[] = ['training'],
+): PublicProfile => ({
   name,
   description: '',
   cpus: 1,
@@ -27,6 +33,7 @@ export const profile = (name: string, parametersSchema: PublicProfile['parameter
   nodes: 1,
   walltimeS: 60,
   parametersSchema,
+  kinds: [...kinds],
 });
 
 export const hello = (over: Partial<Hello> = {}): Hello => ({
@@ -34,6 +41,30 @@ export const hello = (over: Partial<Hello> = {}): Hello => ({
   kinds: ['training'],
   profiles: [profile('smoke')],
   capacity: 1000,
+  ...over,
+});
+
+/** A session that is ready, on two nodes. */
+export const sessionView = (over: Partial<SessionView> = {}): SessionView => ({
+  taskId: taskId(),
+  profile: 'smoke',
+  state: 'Ready',
+  jobId: jobId(),
+  epoch: epoch(),
+  readiness: { allocation: true, workspace: true, ranks: true, agent: true },
+  words: 'ready',
+  ranks: 2,
+  ranksIn: [
+    { rank: 0, node: 'n0' },
+    { rank: 1, node: 'n1' },
+  ],
+  grantedAtMs: 1,
+  idleEndsAtMs: null,
+  lifetimeEndsAtMs: null,
+  recoveries: 0,
+  lastLoss: null,
+  reason: null,
+  steps: [],
   ...over,
 });
 
@@ -105,6 +136,25 @@ export class Harness {
 
   async acquire(who: Principal = W1, count = 1): Promise<readonly LeaseGrant[]> {
     return value(await this.coordinator.worker.acquire(who, { count, waitMs: 0 }));
+  }
+
+  /** A session that W1 holds, with its job open. */
+  async session(by: Principal = ALICE): Promise<TaskId> {
+    const kinds = ['training', 'session'];
+    await this.greet(W1, { kinds, profiles: [profile('smoke', null, kinds)] });
+    const request = { kind: 'session', payload: { profile: 'smoke' } };
+    const { taskId: id } = value(await this.coordinator.client.submit(by, request, null));
+    await this.openJob(W1);
+    return id;
+  }
+
+  /** Leases one task and opens its job. */
+  async openJob(who: Principal = W1): Promise<LeaseGrant> {
+    const grant = await this.lease(who);
+    const { epoch: at } = grant;
+    const item = { type: 'opened', taskId: grant.taskId, epoch: at, jobId: jobId(at), token: token(at) } as const;
+    value(await this.coordinator.worker.report(who, [item]));
+    return grant;
   }
 
   /** One grant, or an error. */

@@ -6,7 +6,7 @@ import { MemoryCredentials } from '../../src/coordinator/credential-store.js';
 import { Credentials } from '../../src/coordinator/credentials.js';
 import { createHttp } from '../../src/coordinator/http.js';
 import { StoreError } from '../../src/events/store.js';
-import { epoch, jobId, taskId } from '../support/ids.js';
+import { epoch, jobId, stepId, taskId } from '../support/ids.js';
 import { Harness, hello } from './harness.js';
 import { hangUp, httpCall, type Call, type Reply } from './http-call.js';
 
@@ -48,6 +48,9 @@ async function leave({ app }: Site): Promise<void> {
 }
 
 const T = taskId(77);
+const STEP = stepId(77);
+const STEPS = `/v1/sessions/${T}/steps`;
+const EXEC = { mode: 'exec', stepId: STEP, argv: ['x'], timeLimitS: null, outputLimitBytes: 1, rank: 0, stdin: false };
 const EVERYBODY: readonly Role[] = ROLES;
 const READERS: readonly Role[] = ['submitter', 'viewer', 'admin'];
 const DECIDERS: readonly Role[] = ['submitter', 'admin'];
@@ -65,6 +68,12 @@ const ROUTES: readonly (readonly [Required<Pick<Call, 'method' | 'url'>> & Call,
   [{ method: 'GET', url: '/v1/changes?after=nonsense' }, READERS],
   [{ method: 'POST', url: `/v1/tasks/${T}/cancel` }, DECIDERS],
   [{ method: 'POST', url: `/v1/tasks/${T}/abandon` }, DECIDERS],
+  [{ method: 'GET', url: '/v1/sessions' }, READERS],
+  [{ method: 'GET', url: `/v1/sessions/${T}` }, READERS],
+  [{ method: 'POST', url: STEPS, payload: EXEC }, DECIDERS],
+  [{ method: 'GET', url: `${STEPS}/${STEP}/output` }, READERS],
+  [{ method: 'POST', url: `${STEPS}/${STEP}/stdin`, payload: { offset: 0, data: '', end: true } }, DECIDERS],
+  [{ method: 'POST', url: `${STEPS}/${STEP}/cancel` }, DECIDERS],
   [{ method: 'GET', url: '/v1/profiles' }, READERS],
   [{ method: 'GET', url: '/v1/whoami' }, EVERYBODY],
   [{ method: 'GET', url: '/v1/openapi.json' }, EVERYBODY],
@@ -82,6 +91,8 @@ const ROUTES: readonly (readonly [Required<Pick<Call, 'method' | 'url'>> & Call,
     WORKERS,
   ],
   [{ method: 'POST', url: '/v1/worker/logs', payload: { taskId: T, epoch: 1, stdout: '', stderr: '' } }, WORKERS],
+  [{ method: 'POST', url: '/v1/worker/sessions/calls', payload: { desk: null, after: 0, waitMs: 0 } }, WORKERS],
+  [{ method: 'POST', url: '/v1/worker/sessions/report', payload: { views: [], steps: [] } }, WORKERS],
   [{ method: 'POST', url: '/v1/credentials', payload: { role: 'viewer', name: 'new' } }, ['admin']],
   [{ method: 'GET', url: '/v1/credentials' }, ['admin']],
   [{ method: 'POST', url: '/v1/credentials/nobody/revoke' }, ['admin']],
@@ -104,7 +115,11 @@ describe('who may call what', () => {
 
   test('the table has every route, apart from /healthz', () => {
     const known = ROUTES.map(([{ method, url }]) =>
-      `${method} ${url}`.replace(/\?.*/, '').replace(T, ':taskId').replace('/nobody/', '/:id/'),
+      `${method} ${url}`
+        .replace(/\?.*/, '')
+        .replace(T, ':taskId')
+        .replace(STEP, ':stepId')
+        .replace('/nobody/', '/:id/'),
     );
     const found: string[] = [];
     let path: string[] = [];
@@ -118,7 +133,7 @@ describe('who may call what', () => {
   });
 
   for (const [route, roles] of ROUTES) {
-    test(`${route.method} ${route.url.replace(T, ':id')}: ${roles.join(', ')} and nobody else`, async () => {
+    test(`${route.method} ${route.url.replace(T, ':id').replace(STEP, ':step')}: ${roles.join(', ')} and nobody else`, async () => {
       const secret = s.bearer.admin.slice(0, -1);
       const wrong = [
         undefined,
@@ -280,6 +295,7 @@ describe('the wire', () => {
     const document = OpenApi.parse((await get('/v1/openapi.json')).json());
     expect(document.openapi).toBe('3.1.0');
     expect(Object.keys(document.paths)).toContain('/v1/tasks/{taskId}/result');
+    expect(Object.keys(document.paths)).toContain('/v1/sessions/{taskId}/steps/{stepId}/output');
     const text = JSON.stringify(document);
     for (const [, name] of text.matchAll(/"#\/components\/schemas\/([^"]+)"/g))
       expect(text).toContain(`"${String(name)}":{`);

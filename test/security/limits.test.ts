@@ -50,6 +50,11 @@ describe('the size of a body', () => {
     'POST /v1/worker/report': 16 * MIB,
     'POST /v1/worker/outcome': 4 * MIB + 512 * KIB,
     'POST /v1/worker/logs': 7 * MIB,
+    'POST /v1/worker/sessions/calls': 64 * KIB,
+    'POST /v1/worker/sessions/report': 8 * MIB,
+    'POST /v1/sessions/:taskId/steps': 592 * KIB,
+    'POST /v1/sessions/:taskId/steps/:stepId/stdin': Math.ceil((256 * KIB * 4) / 3) + 16 * KIB,
+    'POST /v1/sessions/:taskId/steps/:stepId/cancel': 64 * KIB,
     'POST /v1/credentials': 64 * KIB,
     'POST /v1/credentials/:id/revoke': 64 * KIB,
   };
@@ -67,6 +72,7 @@ describe('the size of a body', () => {
     const url = route
       .replace('POST ', '')
       .replace(':taskId', `task_${'0'.repeat(26)}`)
+      .replace(':stepId', `step_${'0'.repeat(26)}`)
       .replace(':id', 'x');
     const head = (authorization: string, length: number): string =>
       `POST ${url} HTTP/1.1\r\nhost: x\r\n${authorization}content-type: application/json\r\ncontent-length: ${String(length)}\r\n\r\n`;
@@ -157,6 +163,7 @@ describe('the depth of JSON', () => {
       const url = route
         .replace('POST ', '')
         .replace(':taskId', `task_${'0'.repeat(26)}`)
+        .replace(':stepId', `step_${'0'.repeat(26)}`)
         .replace(':id', 'x');
       const answer = await s.call('root', { method: 'POST', url, payload: nested(30_000) });
       expect([route, answer.statusCode < 500]).toEqual([route, true]);

@@ -1,8 +1,8 @@
 import { afterAll, beforeAll, describe, expect, jest, test } from '@jest/globals';
 import { ErrorBody, SubmitAnswer, TaskView } from '../../src/coordinator/api.js';
 import type { TaskId } from '../../src/machines/vocabulary.js';
-import { jobId, taskId, token } from '../support/ids.js';
-import { hello } from '../coordinator/harness.js';
+import { jobId, stepId, taskId, token } from '../support/ids.js';
+import { hello, profile, sessionView } from '../coordinator/harness.js';
 import type { Call } from '../coordinator/http-call.js';
 import { WireSite } from './wire-site.js';
 
@@ -10,6 +10,11 @@ import { WireSite } from './wire-site.js';
 jest.setTimeout(60_000);
 
 const NOBODYS = taskId(99);
+const STEP = stepId(9);
+const RUN = {
+  ...{ mode: 'run', stepId: STEP, argv: ['true'], timeLimitS: null, outputLimitBytes: 1 },
+  ...{ nodes: null, tasks: null, cpusPerTask: null },
+};
 
 let s: WireSite;
 beforeAll(async () => {
@@ -17,8 +22,10 @@ beforeAll(async () => {
 });
 afterAll(() => s.close());
 
-const submitted = async (): Promise<TaskId> => {
-  const sent = await s.post('alice', '/v1/tasks', { kind: 'training', payload: { profile: 'smoke' } });
+const kindOf = (route: string): string => (route.includes('/sessions') ? 'session' : 'training');
+
+const submitted = async (kind = 'training'): Promise<TaskId> => {
+  const sent = await s.post('alice', '/v1/tasks', { kind, payload: { profile: 'smoke' } });
   return SubmitAnswer.parse(sent.json()).taskId;
 };
 
@@ -32,6 +39,18 @@ describe('a submitter sees its own tasks only', () => {
     'GET /v1/tasks/:taskId/changes': (id) => ({ url: `/v1/tasks/${id}/changes` }),
     'POST /v1/tasks/:taskId/cancel': (id) => ({ method: 'POST', url: `/v1/tasks/${id}/cancel` }),
     'POST /v1/tasks/:taskId/abandon': (id) => ({ method: 'POST', url: `/v1/tasks/${id}/abandon` }),
+    'GET /v1/sessions/:taskId': (id) => ({ url: `/v1/sessions/${id}` }),
+    'POST /v1/sessions/:taskId/steps': (id) => ({ method: 'POST', url: `/v1/sessions/${id}/steps`, payload: RUN }),
+    'GET /v1/sessions/:taskId/steps/:stepId/output': (id) => ({ url: `/v1/sessions/${id}/steps/${STEP}/output` }),
+    'POST /v1/sessions/:taskId/steps/:stepId/stdin': (id) => ({
+      method: 'POST',
+      url: `/v1/sessions/${id}/steps/${STEP}/stdin`,
+      payload: { offset: 0, data: '', end: true },
+    }),
+    'POST /v1/sessions/:taskId/steps/:stepId/cancel': (id) => ({
+      method: 'POST',
+      url: `/v1/sessions/${id}/steps/${STEP}/cancel`,
+    }),
   };
 
   test('every route that names a task has a row', () => {
@@ -45,8 +64,8 @@ describe('a submitter sees its own tasks only', () => {
 
   test.each(Object.entries(ROUTES))(
     "%s: another's task is as if it were not there, to the last word",
-    async (_route, call) => {
-      const theirs = await submitted();
+    async (route, call) => {
+      const theirs = await submitted(kindOf(route));
       const before = await s.call('alice', { url: `/v1/tasks/${theirs}` });
       const refused = await s.call('bob', call(theirs));
       const nothing = await s.call('bob', call(NOBODYS));
@@ -112,18 +131,29 @@ describe('INV-7 a worker reaches its own leases only', () => {
       payload: { taskId: id, epoch, stdout: 'forged', stderr: '' },
       refused: { status: 409, body: expect.objectContaining({ error: expect.objectContaining({ code: 'stale' }) }) },
     }),
+    'POST /v1/worker/sessions/report': (id, epoch) => ({
+      payload: {
+        views: [{ epoch, view: sessionView({ taskId: id, words: 'forged' }) }],
+        steps: [{ taskId: id, epoch, stepId: STEP, pieces: [], notice: 'forged', end: null }],
+      },
+      refused: { status: 200, body: expect.objectContaining({ stale: [id], taken: [null] }) },
+    }),
   };
-  const OTHERS = ['POST /v1/worker/hello', 'POST /v1/worker/acquire'];
+  /** A mailbox is its worker's own: there is no naming another one. */
+  const OTHERS = ['POST /v1/worker/hello', 'POST /v1/worker/acquire', 'POST /v1/worker/sessions/calls'];
+
+  const both = () =>
+    hello({ kinds: ['training', 'session'], profiles: [profile('smoke', null, ['training', 'session'])] });
 
   test('every route of workers has a row, or is about no lease', () => {
     const served = s.routes().filter((route) => route.includes('/worker/'));
     expect(served.sort()).toEqual([...OTHERS, ...Object.keys(LEASE_ROUTES)].sort());
   });
 
-  const leased = async (): Promise<TaskId> => {
-    for (const who of ['w1', 'w2'] as const) await s.post(who, '/v1/worker/hello', hello());
+  const leased = async (kind = 'training'): Promise<TaskId> => {
+    for (const who of ['w1', 'w2'] as const) await s.post(who, '/v1/worker/hello', both());
     for (;;) {
-      const id = await submitted();
+      const id = await submitted(kind);
       const { body } = await s.post('w1', '/v1/worker/acquire', { count: 100, waitMs: 0 });
       if (body.includes(id)) return id;
     }
@@ -132,7 +162,7 @@ describe('INV-7 a worker reaches its own leases only', () => {
   test.each(Object.entries(LEASE_ROUTES))(
     '%s: with the epoch of another, an older and a newer one',
     async (route, row) => {
-      const id = await leased();
+      const id = await leased(kindOf(route));
       const before = (await s.call('alice', { url: `/v1/tasks/${id}` })).json();
       const url = route.replace('POST ', '');
       for (const [who, epoch] of [
@@ -142,7 +172,7 @@ describe('INV-7 a worker reaches its own leases only', () => {
         ['w1', 2],
       ] as const) {
         const { payload, refused } = row(id, epoch);
-        if (who === 'root') await s.post('root', '/v1/worker/hello', hello());
+        if (who === 'root') await s.post('root', '/v1/worker/hello', both());
         const answer = await s.post(who, url, payload);
         expect({ who, epoch, status: answer.statusCode, body: answer.json() }).toEqual(
           expect.objectContaining({ who, epoch, ...(refused as object) }),
@@ -150,15 +180,16 @@ describe('INV-7 a worker reaches its own leases only', () => {
         expect((await s.call('alice', { url: `/v1/tasks/${id}` })).json()).toEqual(before);
       }
       expect((await s.call('alice', { url: `/v1/tasks/${id}/logs` })).body).not.toContain('forged');
+      expect((await s.call('alice', { url: `/v1/sessions/${id}` })).body).not.toContain('forged');
       // Its holder is as welcome as before.
       const holder = await s.post('w1', url, row(id, 1).payload);
       expect(holder.statusCode).toBe(200);
-      expect(holder.body).not.toMatch(/stale|"lost":\["/);
+      expect(holder.body.replace('"stale":[]', '')).not.toMatch(/stale|"lost":\["/);
     },
   );
 
   test.each(Object.entries(LEASE_ROUTES))('%s: after the lease has gone to somebody else', async (route, row) => {
-    const id = await leased();
+    const id = await leased(kindOf(route));
     await s.post('w1', '/v1/worker/report', { items: [{ type: 'released', taskId: id, epoch: 1, detail: '' }] });
     await s.h.tick(10_000);
     await s.post('w2', '/v1/worker/acquire', { count: 100, waitMs: 0 });
@@ -183,7 +214,7 @@ describe('INV-7 a worker reaches its own leases only', () => {
     const answer = await s.post('w2', '/v1/worker/report', { items: [closed] });
     expect(answer.json()).toEqual({ verdicts: ['stale'] });
     expect(TaskView.parse((await s.call('alice', { url: `/v1/tasks/${id}` })).json()).openJobs).toEqual([jobId(7)]);
-    await s.post('w2', '/v1/worker/hello', hello());
+    await s.post('w2', '/v1/worker/hello', both());
   });
 
   test('nothing that a worker asks shows it a task that it was not given', async () => {

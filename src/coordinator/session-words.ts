@@ -1,0 +1,74 @@
+import { isTaskOver, liveLeaseOf, taskContextOf, taskPhaseOf, type Task } from '../machines/task-aggregate.js';
+import type { Epoch } from '../machines/vocabulary.js';
+import { answer, no, type Answer } from './problems.js';
+import type { SessionView, StepEnd } from './session-api.js';
+import type { Holder } from './session-desk.js';
+
+/** `Cancelled(SESSION_IDLE_TIMEOUT)`: how a task ended. */
+function endOf(task: Task): string {
+  const { reason } = taskContextOf(task);
+  return reason === null ? taskPhaseOf(task) : `${taskPhaseOf(task)}(${reason})`;
+}
+
+const RULE = 'a step runs only inside an allocation that the session holds';
+
+/**
+ * INV-4: who holds the session's job, and sees to the rest; or why a step can not be passed on. `waiting`: what a queued
+ * session waits for.
+ */
+export function allocationOf(task: Task, waiting: string | null): Answer<Holder> {
+  const { taskId, cancel, abandon, openJobs } = taskContextOf(task);
+  if (isTaskOver(task)) {
+    return no('no_allocation', `the session ${taskId} has ended: ${endOf(task)}; ${RULE}`, 'start another session');
+  }
+  if (cancel !== null || abandon !== null) {
+    const message = `the session ${taskId} is being ended, and takes no new steps; ${RULE}`;
+    return no('no_allocation', message, 'start another session');
+  }
+  const lease = liveLeaseOf(task);
+  if (lease === null) {
+    const why = waiting === null ? '' : ` (${waiting})`;
+    return no(
+      'no_allocation',
+      `the session ${taskId} is waiting for a worker${why}; ${RULE}`,
+      'repeat it when the session is ready',
+    );
+  }
+  if (openJobs.some(({ epoch }) => epoch === lease.epoch)) return answer(lease);
+  return no(
+    'no_allocation',
+    `the session ${taskId} has no job yet: worker ${lease.worker} has just taken it; ${RULE}`,
+    'repeat it when the session is ready',
+  );
+}
+
+const NOTHING = { allocation: false, workspace: false, ranks: false, agent: false };
+
+/** The worker's newest word about a session, put right where the coordinator knows better: it is over, or waits again. */
+export function shownView(task: Task, epoch: Epoch, view: SessionView): SessionView {
+  if (isTaskOver(task)) {
+    if (view.state === 'Ended') return view;
+    const { reason, endedAtMs } = taskContextOf(task);
+    return { ...gone(view, endedAtMs), state: 'Ended', words: `ended: ${endOf(task)}`, reason };
+  }
+  if (liveLeaseOf(task)?.epoch === epoch) return view;
+  return { ...gone(view, null), state: 'Interrupted', words: 'its job is gone; it waits for a new one' };
+}
+
+/** Without all that was held; what became of its steps, nobody has said. */
+const gone = (view: SessionView, atMs: number | null): SessionView => ({
+  ...view,
+  readiness: NOTHING,
+  ranksIn: [],
+  idleEndsAtMs: null,
+  lifetimeEndsAtMs: null,
+  steps: view.steps.map((step) => (step.end === null ? { ...step, end: NOT_SAID, endedAtMs: atMs } : step)),
+});
+
+const NOT_SAID: StepEnd = {
+  how: 'unknown',
+  exitCode: null,
+  signal: null,
+  detail: "the session's job is gone",
+  droppedBytes: 0,
+};
