@@ -27,7 +27,7 @@ export function advertisedName(listenHost: string, advertise: string | null, hos
   }
   const listens = plain(listenHost);
   if (!isWildcard(listens)) return listens;
-  const own = hostname.trim();
+  const own = plain(hostname);
   if (isWildcard(own) || own === 'localhost' || own.startsWith('localhost.')) {
     throw new Error(
       `listening on every address, and this machine calls itself "${hostname}": say which name or address the compute nodes reach`,

@@ -8,6 +8,8 @@ import { compiled } from './compiled.js';
 import { temporaryDirectory } from './temporary-directory.js';
 import { eventually } from './wait.js';
 
+/** A compute node's `node` may be older than ours: `AGENT_NODE=/path/to/node16` runs these tests with it. */
+const NODE = process.env['AGENT_NODE'] ?? process.execPath;
 /** The name of the variable that holds the rank is data. */
 const RANK_VARIABLE = 'TEST_RANK';
 
@@ -67,7 +69,7 @@ export function startAgent(
   environment: Readonly<Record<string, string>> = {},
 ): AgentProcess {
   const env = { ...process.env, [RANK_VARIABLE]: String(rank), ...environment };
-  const child = spawn(process.execPath, [agentFile(), ...argv], { env, stdio: ['ignore', 'ignore', 'pipe'] });
+  const child = spawn(NODE, [agentFile(), ...argv], { env, stdio: ['ignore', 'ignore', 'pipe'] });
   let text = '';
   child.stderr.on('data', (bytes: Buffer) => (text += bytes.toString()));
   const agent: AgentProcess = {
