@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import type { StepId, TaskId } from '../machines/vocabulary.js';
+import type { Epoch, StepId, TaskId } from '../machines/vocabulary.js';
 import type { Clock } from '../runtime/clock.js';
 import { uniquePart, type Random } from '../runtime/random.js';
 import {
@@ -112,9 +112,10 @@ export class CoordinatorClient {
     return this.#repeat({ method: 'GET', path: `/v1/sessions/${taskId}` }, SessionInfo);
   }
 
-  /** Its id makes it one step, however often it is sent. */
-  requestStep(taskId: TaskId, request: StepRequest): Promise<ClientAnswer<StepAccepted>> {
-    return this.#repeat({ method: 'POST', path: `/v1/sessions/${taskId}/steps`, body: request }, StepAccepted);
+  /** Its id makes it one step, however often it is sent. `epoch`: what an earlier answer said, if there was one. */
+  requestStep(taskId: TaskId, request: StepRequest, epoch?: Epoch): Promise<ClientAnswer<StepAccepted>> {
+    const path = withQuery(`/v1/sessions/${taskId}/steps`, epoch === undefined ? {} : { epoch });
+    return this.#repeat({ method: 'POST', path, body: request }, StepAccepted);
   }
 
   /** Sent once: whoever follows a step sees to repetitions. Waits for `waitMs` on the coordinator's side. */

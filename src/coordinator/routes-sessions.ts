@@ -19,6 +19,7 @@ import {
   StepAccepted,
   StepCancelled,
   StepOutput,
+  StepQuery,
   StepRequest,
 } from './session-api.js';
 
@@ -76,12 +77,14 @@ export function sessionRoutes(app: FastifyInstance, { sessions }: Coordinator): 
           'The same id is the same step, however often it is sent. 409: the session holds no allocation; a step never makes one.',
         tags,
         params: Params,
+        querystring: StepQuery,
         body: StepRequest,
         response: { 200: StepAccepted, 201: StepAccepted, ...failures },
       },
     },
     async (request, reply) => {
-      const given = await sessions.ask(principalOf(request), request.params.taskId, request.body);
+      const { params, body, query } = request;
+      const given = await sessions.ask(principalOf(request), params.taskId, body, query.epoch ?? null);
       if (!given.ok) return sendProblem(reply, given.problem);
       return reply.code(given.value.created ? 201 : 200).send(given.value);
     },

@@ -132,8 +132,15 @@ export const SessionQuery = z.strictObject({
 });
 export type SessionQuery = z.infer<typeof SessionQuery>;
 
+/**
+ * `epoch`: of the session's job that a step was asked of before. Whoever asks again says it: were the session to come
+ * back as a new job in between, the command would be started a second time.
+ */
+export const StepQuery = z.strictObject({ epoch: z.coerce.number().int().positive().optional() });
+export type StepQuery = z.infer<typeof StepQuery>;
+
 /** `created`: false when this step had been asked for before, with the same id. */
-export const StepAccepted = z.strictObject({ stepId: StepId, created: z.boolean() });
+export const StepAccepted = z.strictObject({ stepId: StepId, created: z.boolean(), epoch: Epoch });
 export type StepAccepted = z.infer<typeof StepAccepted>;
 
 /** Where a reader is: bytes of each stream that it has. */

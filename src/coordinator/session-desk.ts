@@ -126,7 +126,7 @@ export class SessionDesk {
     if (known !== null) {
       if (known.origin.askedBy === askedBy && isDeepStrictEqual(known.origin.request, request)) {
         known.touchedAtMs = nowMs;
-        return answer({ stepId, created: false });
+        return answer({ stepId, created: false, epoch: known.origin.epoch });
       }
       return no('key_reused', `${stepId} is another command, or somebody else's`, 'use a new id for a new step');
     }
@@ -134,7 +134,7 @@ export class SessionDesk {
     if (full !== null) return full;
     if (!this.mailboxOf(workerId).push({ type: 'step', taskId, by, request })) return BUSY_WORKER;
     this.#session(taskId).steps.set(stepId, new PassedStep(origin, nowMs));
-    return answer({ stepId, created: true });
+    return answer({ stepId, created: true, epoch: origin.epoch });
   }
 
   input(step: PassedStep, piece: StdinPiece): Answer<StdinTaken> {

@@ -24,7 +24,7 @@ import type {
   StepRequest,
 } from './session-api.js';
 import { SessionDesk, type Holder } from './session-desk.js';
-import { allocationOf, shownView } from './session-words.js';
+import { allocationOf, otherJob, shownView } from './session-words.js';
 import { longPoll, type Patience } from './waiters.js';
 import { HELLO_NEEDED, mayUpload, toPort } from './worker-service.js';
 
@@ -87,7 +87,12 @@ export class SessionService {
   }
 
   /** INV-4: a step is passed on only to the worker that holds the session's job, or refused at once. */
-  async ask(principal: Principal, taskId: TaskId, request: StepRequest): Promise<Answer<StepAccepted>> {
+  async ask(
+    principal: Principal,
+    taskId: TaskId,
+    request: StepRequest,
+    epoch: number | null = null,
+  ): Promise<Answer<StepAccepted>> {
     const found = await this.#findToDecide(principal, taskId);
     if (!found.ok) return found;
     const nowMs = this.#core.monotonicMs;
@@ -96,7 +101,9 @@ export class SessionService {
     const known = this.#desk.stepOf(taskId, request.stepId);
     if (known !== null) return this.#desk.ask({ ...known.origin, ...asker }, nowMs);
     const held = allocationOf(found.value, this.#client.view(found.value).waiting);
-    return held.ok ? this.#desk.ask({ ...asker, ...held.value }, nowMs) : held;
+    if (!held.ok) return held;
+    if (epoch !== null && held.value.epoch !== epoch) return otherJob(taskId, epoch, held.value.epoch);
+    return this.#desk.ask({ ...asker, workerId: held.value.workerId, epoch: held.value.epoch }, nowMs);
   }
 
   /** Waits for at most `waitMs` until there is more than the reader has; nothing is an answer. */

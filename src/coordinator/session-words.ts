@@ -1,5 +1,5 @@
 import { isTaskOver, liveLeaseOf, taskContextOf, taskPhaseOf, type Task } from '../machines/task-aggregate.js';
-import type { Epoch } from '../machines/vocabulary.js';
+import type { Epoch, TaskId } from '../machines/vocabulary.js';
 import { answer, no, type Answer } from './problems.js';
 import type { SessionView, StepEnd } from './session-api.js';
 import type { Holder } from './session-desk.js';
@@ -41,6 +41,14 @@ export function allocationOf(task: Task, waiting: string | null): Answer<Holder>
     'repeat it when the session is ready',
   );
 }
+
+/** INV-7: the step belonged to a job that is gone; another one never takes it over. */
+export const otherJob = (taskId: TaskId, asked: number, current: number): Answer<never> =>
+  no(
+    'no_allocation',
+    `the session ${taskId} has come back as a new job (epoch ${String(current)}, and not ${String(asked)}): what became of the step nobody can say`,
+    'what its processes had in memory is gone; see whether the command is to run again',
+  );
 
 const NOTHING = { allocation: false, workspace: false, ranks: false, agent: false };
 

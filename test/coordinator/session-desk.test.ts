@@ -98,8 +98,8 @@ describe('the mailbox of a worker', () => {
 
 describe('asking for a step', () => {
   test('twice with one id is one step and one call', () => {
-    expect(value(desk.ask(origin(), 0))).toEqual({ stepId: stepId(), created: true });
-    expect(value(desk.ask(origin(), 0))).toEqual({ stepId: stepId(), created: false });
+    expect(value(desk.ask(origin(), 0))).toEqual({ stepId: stepId(), created: true, epoch: 1 });
+    expect(value(desk.ask(origin(), 0))).toEqual({ stepId: stepId(), created: false, epoch: 1 });
     expect(calls()).toEqual(['1 step']);
   });
 

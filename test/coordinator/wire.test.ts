@@ -20,9 +20,9 @@ import { MemoryEventStore } from '../../src/events/memory-store.js';
 import { systemClock } from '../../src/runtime/clock.js';
 import { silentLog } from '../../src/runtime/log.js';
 import { systemRandom } from '../../src/runtime/random.js';
-import { epoch, jobId, taskId, token } from '../support/ids.js';
+import { epoch, jobId, stepId, taskId, token } from '../support/ids.js';
 import { eventually } from '../support/wait.js';
-import { ADMIN, answered, Harness, hello, value } from './harness.js';
+import { ADMIN, answered, Harness, hello, profile, sessionView, value } from './harness.js';
 import { hangUp } from './http-call.js';
 
 const deps = { clock: systemClock, random: systemRandom };
@@ -33,6 +33,7 @@ function given<T>(answer: ClientAnswer<T>): T {
   throw new Error(answer.kind === 'refused' ? `${answer.code}: ${answer.message}` : answer.detail);
 }
 
+const sessionOfNobody = taskId(9);
 const portOf = (server: NetServer): number => (server.address() as AddressInfo).port;
 const listen = (server: NetServer): Promise<void> =>
   new Promise((resolve) => {
@@ -111,6 +112,49 @@ describe('a coordinator and its clients', () => {
     expect(given(await client.cancel(taskId)).phase).toBe('Completed');
     expect(await client.listCredentials()).toMatchObject({ kind: 'refused', status: 403, code: 'forbidden' });
     expect(((await stat(join(stateDir, 'output', `${taskId}.json`))).mode & 0o777).toString(8)).toBe('600');
+    worker.close();
+    client.close();
+  });
+
+  test('a step goes from a client to a worker and its output back, byte for byte; input as well', async () => {
+    const worker = new WorkerClient(await credential('worker', 'w9'), systemClock);
+    const client = new CoordinatorClient(await credential('submitter', 'carol'), deps);
+    const kinds = ['session'];
+    answered(await worker.hello(hello({ kinds, profiles: [profile('desk', null, kinds)] })));
+    const { taskId } = given(await client.submit({ kind: 'session', payload: { profile: 'desk' } }));
+    answered(await worker.acquire({ count: 1, waitMs: 30_000 }));
+    const opened = { type: 'opened', taskId, epoch: epoch(), jobId: jobId(), token: token() } as const;
+    answered(await worker.report([opened]));
+    const view = sessionView({ taskId, profile: 'desk' });
+    answered(await worker.sessions.report({ views: [{ epoch: epoch(), view }], steps: [] }));
+    expect(given(await client.session(taskId)).session).toEqual(view);
+    expect(given(await client.sessions()).sessions).toHaveLength(1);
+
+    const polling = worker.sessions.calls({ desk: null, after: 0, waitMs: 30_000 });
+    const id = stepId();
+    const request = { mode: 'exec', stepId: id, argv: ['cat'], timeLimitS: null, rank: 1, stdin: true } as const;
+    const step = { ...request, argv: ['cat', 'ä\n'], outputLimitBytes: 1000 };
+    expect(given(await client.requestStep(taskId, step))).toEqual({ stepId: id, created: true, epoch: 1 });
+    expect(given(await client.requestStep(taskId, step, epoch()))).toMatchObject({ created: false });
+    const { desk, calls } = answered(await polling);
+    expect(calls).toEqual([{ seq: 1, call: { type: 'step', taskId, by: 'carol', request: step } }]);
+    const bytes = Buffer.from([0, 255, 10, 27, 128]).toString('base64');
+    expect(given(await client.stepInput(taskId, id, { offset: 0, data: bytes, end: true }))).toEqual({ taken: 5 });
+    expect(given(await client.cancelStep(taskId, id))).toEqual({ stepId: id, ended: false });
+    const more = answered(await worker.sessions.calls({ desk, after: 1, waitMs: 0 }));
+    expect(more.calls.map(({ seq, call }) => [seq, call.type])).toEqual([
+      [2, 'stdin'],
+      [3, 'cancel'],
+    ]);
+    const reading = client.stepOutput(taskId, id, { stdout: 0, stderr: 0, waitMs: 30_000 });
+    const piece = { stream: 'stdout', offset: 0, data: bytes } as const;
+    const end = { how: 'exited', exitCode: 0, signal: null, detail: '', droppedBytes: 0 } as const;
+    const news = { taskId, epoch: epoch(), stepId: id, pieces: [piece], notice: null, end };
+    expect(answered(await worker.sessions.report({ views: [], steps: [news] })).taken).toEqual([
+      { stdout: 5, stderr: 0, ended: true },
+    ]);
+    expect(given(await reading)).toEqual({ pieces: [piece], notice: null, end });
+    expect(await client.session(sessionOfNobody)).toMatchObject({ kind: 'refused', status: 404 });
     worker.close();
     client.close();
   });
