@@ -28,6 +28,7 @@ const worker = await Worker.start(
     random: systemRandom,
     log: silentLog,
     config: { ...DEFAULT_WORKER_CONFIG, capacity: 100_000 },
+    sessions: null,
   },
   stopped.signal,
 );

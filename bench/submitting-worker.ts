@@ -60,9 +60,10 @@ const deps: WorkerDeps = {
   random: systemRandom,
   log: silentLog,
   config: { ...DEFAULT_WORKER_CONFIG, submitConcurrency: Number(width) },
+  sessions: null,
 };
 const book = await JobBook.open(state.store);
-const submitter = new Submitter(deps, book);
+const submitter = new Submitter(deps, book, () => Promise.reject(new Error('no sessions here')));
 keepHeapSmall();
 
 const grantOf = (n: number): LeaseGrant => ({
@@ -77,7 +78,8 @@ const grantOf = (n: number): LeaseGrant => ({
 /** As the worker does it: what was leased together is recorded together. */
 async function open(count: number): Promise<readonly JobId[]> {
   const { profiles, backend, random, config, clock } = deps;
-  const context = { profiles, backend, random, nowMs: clock.nowMs(), watchLimitMs: config.watchLimitMs };
+  const { watchLimitMs } = config;
+  const context = { profiles, backend, random, nowMs: clock.nowMs(), watchLimitMs, kinds: ['training'] };
   const jobs = Array.from({ length: count }, (_, n) => jobForGrant(grantOf(n), context));
   await book.record(jobs.map(({ created, more }) => ({ jobId: created.jobId, events: [created, ...more] })));
   return jobs.map(({ created }) => created.jobId);

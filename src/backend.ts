@@ -63,7 +63,10 @@ export type SelfTest =
 export interface Profile {
   readonly name: string;
   readonly description: string;
-  readonly scriptPath: string;
+  /** null: it serves sessions only. */
+  readonly scriptPath: string | null;
+  /** null: it serves no sessions. */
+  readonly session: SessionProfile | null;
   readonly sha256: string | null;
   readonly cpus: number | null;
   readonly memoryMiB: number | null;
@@ -80,12 +83,35 @@ export interface Profile {
   readonly placement: Readonly<Record<string, string>>;
 }
 
+/** What an administrator allows sessions of a profile. */
+export interface SessionProfile {
+  /** A session that nobody uses for this long ends. */
+  readonly idleLimitS: number;
+  /** Counted from its first allocation. */
+  readonly maxLifetimeS: number;
+  /** The agent's file on a file system that the nodes share; null: each job gets a copy in its directory. */
+  readonly agentPath: string | null;
+  /** The `node` that runs the agent on the nodes: a path there, or a name to be found on PATH. */
+  readonly nodePath: string;
+}
+
+/** How a session's job starts its agents: one on each node, all ended when one of them fails. */
+export interface SessionLaunch {
+  readonly ranks: number;
+  /** The agent's command line, to which the backend adds the name of the variable that holds a process's rank. */
+  readonly command: readonly string[];
+  /** Where the agents find their credentials: a path template, never a value (INV-9). */
+  readonly credentials: string;
+}
+
 export interface SubmitRequest {
   readonly jobId: JobId;
   readonly token: Token;
   readonly profile: Profile;
   /** Absolute path of the prepared job directory. */
   readonly directory: string;
+  /** null: the profile's script is what runs. */
+  readonly session: SessionLaunch | null;
 }
 
 export type SubmitReply =
@@ -174,21 +200,34 @@ export interface CancelReply {
   readonly outage: NoAnswer | null;
 }
 
+/** A command to run inside an allocation that is held. */
 export interface StepRequest {
   readonly handle: Handle | null;
   readonly argv: readonly string[];
-  readonly timeLimitMs: number;
-  readonly outputLimitBytes: number;
+  /** Nodes, and processes on all of them together. */
+  readonly nodes: number;
+  readonly tasks: number;
+  readonly cpusPerTask: number;
+  /** Its working directory: that of the job. */
+  readonly directory: string;
+  /** Variables that it sees beside the backend's own. */
+  readonly environment: Readonly<Record<string, string>>;
+  /** null: as long as the job lasts. */
+  readonly timeLimitMs: number | null;
+  /** Called with all that it writes, in order; the caller bounds what it keeps. */
+  readonly onOutput: (stream: 'stdout' | 'stderr', bytes: Buffer) => void;
+  /** Aborted: the step is ended, the allocation stays; with the reason `LEAVE_RUNNING` it is only not followed any more. */
+  readonly signal: AbortSignal;
 }
 
+/** Why a step's signal is aborted when its worker stops: what runs goes on, as jobs do. */
+export const LEAVE_RUNNING = 'leave running';
+
 export type StepReply =
-  | {
-      readonly kind: 'ended';
-      readonly exitCode: number | null;
-      readonly signal: string | null;
-      readonly stdout: string;
-      readonly stderr: string;
-      readonly truncated: boolean;
-    }
+  | { readonly kind: 'ended'; readonly exitCode: number | null; readonly signal: string | null }
+  /** By the caller's signal, or because its time was over. Nothing of it runs any more, unless it was left running. */
+  | { readonly kind: 'stopped'; readonly by: 'cancel' | 'timeLimit' }
+  /** Nothing was started. */
   | { readonly kind: 'refused'; readonly detail: string }
+  /** Nobody can say whether it ran. */
   | NoAnswer;

@@ -10,6 +10,7 @@ import { createBackend, prepareRunsDirectory, type BackendName, type ClusterConf
 import { CliError } from './errors.js';
 import { EXIT } from './exit-codes.js';
 import type { Io } from './io.js';
+import { sessionDeps, type SessionGateway } from './session-gateway.js';
 import { sayStatus } from './worker-status.js';
 import { keepHeapSmall } from './small-heap.js';
 
@@ -27,6 +28,8 @@ export interface WorkerPlan {
   readonly maxRunning: number | null;
   readonly config: WorkerConfig;
   readonly statusEveryMs: number;
+  /** null: agents can not dial in, and sessions are not served. */
+  readonly sessions: SessionGateway | null;
 }
 
 /**
@@ -65,6 +68,10 @@ export async function runWorker(io: Io, plan: WorkerPlan, log: Log, signal: Abor
         random,
         log,
         config,
+        sessions:
+          plan.sessions === null
+            ? null
+            : sessionDeps(io, plan.sessions, { coordinator: coordinator.sessions, runsDir, log }),
       };
       const worker = await Worker.start(deps, signal);
       if (worker === null) return;

@@ -20,14 +20,14 @@ import { jobFiles, replaceFile } from '../workdir/directory.js';
 import { errnoOf, messageOf } from '../workdir/io-error.js';
 import { handleOf } from './answer.js';
 import { cancelJobs } from './cancel.js';
-import { environmentOf, outageOf, stepEnvironmentOf, type LocalContext } from './context.js';
-import { lookAt } from './job-state.js';
+import { environmentOf, outageOf, type LocalContext } from './context.js';
 import { Observer } from './observe.js';
-import { runBounded } from './process.js';
 import { pruneRegistry } from './prune.js';
 import { StartQueue } from './queue.js';
 import { Registry } from './registry.js';
 import { runScript } from './run-script.js';
+import { sessionLauncher } from './session-launcher.js';
+import { runStep } from './step.js';
 import { selfTest } from './self-test.js';
 
 export interface LocalBackendOptions {
@@ -98,6 +98,7 @@ class LocalBackend implements Backend {
   async prepare(request: SubmitRequest): Promise<void> {
     const { registry, killGraceMs } = this.#context;
     const files = jobFiles(dirname(request.directory), request.jobId);
+    if (request.session !== null) await replaceFile(files.profile, sessionLauncher(request.session), 0o700);
     const timeoutNote = registry.notePath(request.token, 'timeout');
     await replaceFile(files.script, runScript({ request, files, timeoutNote, killGraceMs }), 0o700);
   }
@@ -114,7 +115,7 @@ class LocalBackend implements Backend {
   async #submit(request: SubmitRequest): Promise<SubmitReply> {
     const { registry, clock } = this.#context;
     const { jobId, token, directory, profile } = request;
-    if (profile.nodes !== null && profile.nodes > 1) {
+    if (request.session === null && profile.nodes !== null && profile.nodes > 1) {
       const detail = `profile ${profile.name} asks for ${String(profile.nodes)} nodes; this machine is one`;
       return { kind: 'refused', reason: 'INVALID_SPEC', detail };
     }
@@ -127,7 +128,8 @@ class LocalBackend implements Backend {
     try {
       const { environment } = profile;
       const submittedAtMs = clock.nowMs();
-      await registry.enter({ v: 1, jobId, token, directory, submittedAtMs, environment });
+      const ranks = request.session?.ranks ?? 1;
+      await registry.enter({ v: 1, jobId, token, directory, submittedAtMs, environment, ranks });
     } catch (error) {
       const answer = await this.#notEntered(request, error);
       if (answer !== null) return answer;
@@ -197,28 +199,10 @@ class LocalBackend implements Backend {
     return true;
   }
 
-  async runStep({ handle, argv, timeLimitMs, outputLimitBytes }: StepRequest): Promise<StepReply> {
-    const { registry, inherited, clock } = this.#context;
-    const [command, ...args] = argv;
-    if (command === undefined) return { kind: 'refused', detail: 'a step needs a command' };
-    if (handle === null) return { kind: 'refused', detail: 'a step needs a job that runs (INV-4)' };
-    try {
-      const token = Token.safeParse(handle.id);
-      const found = token.success ? await registry.find(token.data) : null;
-      if (found?.kind !== 'found' || found.submission.submittedAtMs !== handle.submittedAtMs) {
-        return { kind: 'refused', detail: `there is no job ${handle.id} (INV-4)` };
-      }
-      const { submission } = found;
-      const state = await lookAt(submission, registry);
-      if (state.kind === 'unknown') return { kind: 'unreachable', detail: state.detail };
-      if (state.kind !== 'running') return { kind: 'refused', detail: `the job is not running: ${state.kind} (INV-4)` };
-      this.#calls.step += 1;
-      const environment = stepEnvironmentOf(inherited, submission);
-      const cwd = submission.directory;
-      return await runBounded({ argv: [command, ...args], cwd, environment, timeLimitMs, outputLimitBytes }, clock);
-    } catch (error) {
-      return outageOf(`running a step in ${handle.id}`, error);
-    }
+  runStep(request: StepRequest): Promise<StepReply> {
+    return runStep(request, this.#context, (processes) => {
+      this.#calls.step += processes;
+    });
   }
 
   /** Processes started, by purpose. Observing and cancelling start none. */

@@ -1,8 +1,8 @@
 import { spawn } from 'node:child_process';
 import { constants } from 'node:fs';
 import { open } from 'node:fs/promises';
-import type { StepReply } from '../backend.js';
-import type { Clock } from '../runtime/clock.js';
+import { LEAVE_RUNNING, type StepReply } from '../backend.js';
+import { whenAborted, type Clock } from '../runtime/clock.js';
 import { errnoOf, messageOf } from '../workdir/io-error.js';
 
 export interface DetachedRequest {
@@ -60,64 +60,53 @@ export function signalProcess(pid: number, signal: 'SIGTERM' | 'SIGKILL'): boole
   }
 }
 
-export interface BoundedRequest {
+export interface CommandRequest {
   readonly argv: readonly [string, ...string[]];
   readonly cwd: string;
   readonly environment: Readonly<Record<string, string>>;
-  readonly timeLimitMs: number;
-  /** Of stdout and of stderr each; more is read and dropped, so that the command never blocks. */
-  readonly outputLimitBytes: number;
+  /** null: none. */
+  readonly timeLimitMs: number | null;
+  readonly onOutput: (stream: 'stdout' | 'stderr', bytes: Buffer) => void;
+  /** Aborted: its whole group is killed, or with the reason `LEAVE_RUNNING` let go. */
+  readonly signal: AbortSignal;
 }
 
 const DRAIN_MS = 250;
 
-/** Runs a command to its end, or to the end of its time: then its whole group is killed. */
-export async function runBounded(request: BoundedRequest, clock: Clock): Promise<StepReply> {
-  const [command, ...args] = request.argv;
-  const child = spawn(command, args, {
-    cwd: request.cwd,
-    env: { ...request.environment },
-    detached: true,
-    stdio: ['ignore', 'pipe', 'pipe'],
-  });
-  const stdout = collect(child.stdout, request.outputLimitBytes);
-  const stderr = collect(child.stderr, request.outputLimitBytes);
+/** Runs a command to its end, or until it is stopped: then its whole group is killed. */
+export async function runCommand(request: CommandRequest, clock: Clock): Promise<StepReply> {
+  const { argv, cwd, environment, timeLimitMs, onOutput, signal } = request;
+  if (signal.aborted) return { kind: 'stopped', by: 'cancel' };
+  const [command, ...args] = argv;
   const over = new AbortController();
+  let child;
+  try {
+    child = spawn(command, args, { cwd, env: { ...environment }, detached: true, stdio: ['ignore', 'pipe', 'pipe'] });
+  } catch (error) {
+    // A NUL in a word, or more words than the system takes.
+    return { kind: 'refused', detail: `${command}: ${messageOf(error)}` };
+  }
+  child.stdout.on('data', (bytes: Buffer) => onOutput('stdout', bytes));
+  child.stderr.on('data', (bytes: Buffer) => onOutput('stderr', bytes));
+  const started = child;
   const ended = new Promise<StepReply>((resolve) => {
-    child.once('error', (error) => resolve({ kind: 'refused', detail: `${command}: ${messageOf(error)}` }));
-    const closed = new Promise<void>((closing) => child.once('close', () => closing()));
-    child.once('exit', (exitCode, signal) => {
+    started.once('error', (error) => resolve({ kind: 'refused', detail: `${command}: ${messageOf(error)}` }));
+    const closed = new Promise<void>((closing) => started.once('close', () => closing()));
+    started.once('exit', (exitCode, bySignal) => {
       // What was written before is still on its way; but a child that kept the pipes would hold them open for ever.
       void Promise.race([closed, clock.sleep(DRAIN_MS, over.signal)]).then(() => {
-        const truncated = stdout.truncated() || stderr.truncated();
-        resolve({ kind: 'ended', exitCode, signal, stdout: stdout.text(), stderr: stderr.text(), truncated });
+        resolve({ kind: 'ended', exitCode, signal: bySignal });
       });
     });
   });
-  const late = clock.sleep(request.timeLimitMs, over.signal).then((): StepReply => {
-    const detail = `${command} did not end in time and was killed with its children`;
-    return { kind: 'timedOut', afterMs: request.timeLimitMs, detail };
-  });
-  const reply = await Promise.race([ended, late]);
+  const stops = [whenAborted(signal, over.signal).then((): StepReply => ({ kind: 'stopped', by: 'cancel' }))];
+  if (timeLimitMs !== null)
+    stops.push(clock.sleep(timeLimitMs, over.signal).then((): StepReply => ({ kind: 'stopped', by: 'timeLimit' })));
+  const reply = await Promise.race([ended, ...stops]);
   over.abort();
-  if (child.pid !== undefined) signalProcess(-child.pid, 'SIGKILL');
-  child.stdout.destroy();
-  child.stderr.destroy();
+  if (signal.reason === LEAVE_RUNNING) started.unref();
+  else if (started.pid !== undefined) signalProcess(-started.pid, 'SIGKILL');
+  started.stdout.destroy();
+  started.stderr.destroy();
   return reply;
-}
-
-function collect(
-  stream: NodeJS.ReadableStream,
-  limitBytes: number,
-): { readonly text: () => string; readonly truncated: () => boolean } {
-  const parts: Buffer[] = [];
-  let kept = 0;
-  let dropped = false;
-  stream.on('data', (part: Buffer) => {
-    const room = part.subarray(0, limitBytes - kept);
-    if (room.length < part.length) dropped = true;
-    parts.push(room);
-    kept += room.length;
-  });
-  return { text: () => Buffer.concat(parts).toString('utf8'), truncated: () => dropped };
 }

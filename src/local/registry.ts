@@ -14,6 +14,8 @@ export const Submission = z.strictObject({
   directory: z.string(),
   submittedAtMs: z.int().nonnegative(),
   environment: z.record(z.string(), z.string()),
+  /** How many nodes this machine stands for. */
+  ranks: z.int().positive().default(1),
 });
 export type Submission = z.infer<typeof Submission>;
 

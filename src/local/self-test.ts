@@ -31,7 +31,7 @@ export async function selfTest({ runsDir, inherited, clock }: LocalContext): Pro
     await writeFile(files.input, '{}\n');
     await writeFile(files.profile, '#!/bin/sh\ncp "$1" "$2"\n', { mode: 0o500 });
     const profile = { ...SAMPLE_PROFILE, scriptPath: files.profile };
-    const request = { jobId: SAMPLE_JOB, token: SAMPLE_TOKEN, directory: files.directory, profile };
+    const request = { jobId: SAMPLE_JOB, token: SAMPLE_TOKEN, directory: files.directory, profile, session: null };
     await writeFile(files.script, runScript({ request, files, timeoutNote: join(home, 'timeout'), killGraceMs: 1000 }));
     const started = await startDetached({
       argv: ['sh', files.script],
@@ -72,6 +72,7 @@ const SAMPLE_PROFILE = {
   name: 'self-test',
   description: '',
   sha256: null,
+  session: null,
   cpus: null,
   memoryMiB: null,
   gpus: null,

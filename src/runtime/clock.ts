@@ -39,3 +39,15 @@ export function steadyClock(clock: Clock): Clock {
     sleep: (ms, signal) => clock.sleep(ms, signal),
   };
 }
+
+/** Resolves when one of the signals aborts, and leaves no listener behind. */
+export function whenAborted(...signals: readonly AbortSignal[]): Promise<void> {
+  return new Promise((resolve) => {
+    const done = (): void => {
+      for (const signal of signals) signal.removeEventListener('abort', done);
+      resolve();
+    };
+    for (const signal of signals) signal.addEventListener('abort', done);
+    if (signals.some((signal) => signal.aborted)) done();
+  });
+}

@@ -19,6 +19,7 @@ import { cancel } from './cancel.js';
 import { DEFAULT_LIMITS, type Limits, type SlurmConfig } from './config.js';
 import { commandEnvironment } from './environment.js';
 import { realHost, type Host } from './host.js';
+import { knowsOverlap } from './release.js';
 import { Poller, type Site } from './poll.js';
 import { DEFAULT_TIMING, selfTest } from './self-test.js';
 import { runStep } from './step.js';
@@ -38,6 +39,8 @@ class SlurmBackend implements Backend {
   readonly #poller: Poller;
   #site: Site = { homeCluster: null, accountingKept: true, clockAheadMs: 0 };
   #timing: BackendTiming = DEFAULT_TIMING;
+  /** Whether this release's srun knows --overlap. */
+  #overlap = true;
   readonly #calls = new Set<Promise<unknown>>();
   /** What `prepare` made of a request, for the submission that follows. */
   readonly #prepared = new WeakMap<SubmitRequest, BatchScript>();
@@ -79,12 +82,13 @@ class SlurmBackend implements Backend {
     if (findings.result.kind === 'fit') {
       this.#site = findings;
       this.#timing = findings.timing;
+      this.#overlap = knowsOverlap(findings.result.report['version'] ?? '');
     }
     return findings.result;
   }
 
   async prepare(request: SubmitRequest): Promise<void> {
-    this.#prepared.set(request, await writeBatchScript(request, this.#host));
+    this.#prepared.set(request, await writeBatchScript(request, this.#host, { overlap: this.#overlap }));
   }
 
   submit(request: SubmitRequest): Promise<SubmitReply> {
@@ -115,7 +119,8 @@ class SlurmBackend implements Backend {
   }
 
   runStep(request: StepRequest): Promise<StepReply> {
-    return this.#track(runStep(request, this.#broker));
+    // Not tracked: a step may last for days, and is left running when the worker stops.
+    return runStep(request, this.#broker, { overlap: this.#overlap });
   }
 
   callCounts(): Readonly<Record<string, number>> {

@@ -5,6 +5,7 @@ import { jobScriptBody } from '../workdir/script.js';
 import { readDirectives } from './directives.js';
 import { COMMAND_ONLY_VARIABLES } from './environment.js';
 import type { Host } from './host.js';
+import { sessionLauncher } from './session-launcher.js';
 
 export type BatchScript =
   | { readonly kind: 'ok'; readonly text: string }
@@ -20,11 +21,13 @@ export const filesOf = (request: SubmitRequest): JobFiles => jobFiles(dirname(re
  */
 export async function batchScript(request: SubmitRequest, host: Pick<Host, 'readText'>): Promise<BatchScript> {
   const files = filesOf(request);
-  const { lines, problems } = readDirectives(await host.readText(files.profile));
+  // What a session's job runs is ours, and has no such lines: its size is the profile's own to say.
+  const { lines, problems } =
+    request.session === null ? readDirectives(await host.readText(files.profile)) : { lines: [], problems: [] };
   if (problems.length > 0) {
     return {
       kind: 'invalidSpec',
-      detail: `profile ${request.profile.name}: ${request.profile.scriptPath}, ${problems.join('; ')}`,
+      detail: `profile ${request.profile.name}: ${request.profile.scriptPath ?? 'no script'}, ${problems.join('; ')}`,
     };
   }
   const body = jobScriptBody({
@@ -40,8 +43,18 @@ export async function batchScript(request: SubmitRequest, host: Pick<Host, 'read
   return { kind: 'ok', text: ['#!/bin/sh', ...lines, '', bodyBytes].join('\n') };
 }
 
-/** Writes `run.sh`. Throws a file system error. A profile that is not fit gets none: the submission says why. */
-export async function writeBatchScript(request: SubmitRequest, host: Host): Promise<BatchScript> {
+/**
+ * Writes `run.sh`, and for a session what it starts. Throws a file system error. A profile that is not fit gets none: the
+ * submission says why.
+ */
+export async function writeBatchScript(
+  request: SubmitRequest,
+  host: Host,
+  options: { readonly overlap: boolean },
+): Promise<BatchScript> {
+  const { session, profile } = request;
+  if (session !== null)
+    await host.writeScript(filesOf(request).profile, sessionLauncher({ session, profile }, options));
   const script = await batchScript(request, host);
   if (script.kind === 'ok') await host.writeScript(filesOf(request).script, script.text);
   return script;

@@ -1,5 +1,7 @@
+import type { ChildProcess } from 'node:child_process';
 import { execa } from 'execa';
-import type { Clock } from '../runtime/clock.js';
+import { LEAVE_RUNNING } from '../backend.js';
+import { whenAborted, type Clock } from '../runtime/clock.js';
 import { errnoOf } from '../workdir/io-error.js';
 
 /** The commands that this backend runs; nothing else is ever started. */
@@ -10,10 +12,15 @@ export type Command = (typeof COMMANDS)[number];
 export interface Call {
   readonly command: Command;
   readonly argv: readonly string[];
-  readonly timeLimitMs: number;
+  /** null: none, for a step that may last as long as its job. */
+  readonly timeLimitMs: number | null;
   readonly outputLimitBytes: number;
   /** What too much output means: a control command's answer is worthless then; a step's output is cut. */
   readonly overflow: 'refuse' | 'cut';
+  /** Gets all output as it comes, whatever the limit keeps of it. */
+  readonly onOutput?: (stream: 'stdout' | 'stderr', bytes: Buffer) => void;
+  /** Aborted: the process group is ended like at the time limit, or with the reason `LEAVE_RUNNING` let go. */
+  readonly signal?: AbortSignal;
 }
 
 /** How one process ended. stdout and stderr are never merged; bytes that are not UTF-8 read as U+FFFD. */
@@ -33,6 +40,8 @@ export type Ending =
       readonly truncated: boolean;
     }
   | { readonly kind: 'timedOut'; readonly afterMs: number; readonly stdout: string; readonly stderr: string }
+  /** By the call's own signal. */
+  | { readonly kind: 'cancelled'; readonly stdout: string; readonly stderr: string }
   /** It was not started, or its answer was over the limit. */
   | { readonly kind: 'unreachable'; readonly detail: string; readonly stdout: string };
 
@@ -87,7 +96,8 @@ function killGroup(pid: number | undefined, signal: 'SIGTERM' | 'SIGKILL'): void
  * they see (INV-9): nothing of our own environment gets through.
  */
 export function createProcessRun(environment: Readonly<Record<string, string>>, clock: Clock): Run {
-  return async ({ command, argv, timeLimitMs, outputLimitBytes, overflow }) => {
+  return async ({ command, argv, timeLimitMs, outputLimitBytes, overflow, onOutput, signal }) => {
+    if (signal?.aborted === true) return { kind: 'cancelled', stdout: '', stderr: '' };
     const startedMs = clock.monotonicMs();
     const out = new Collector(outputLimitBytes);
     const err = new Collector(outputLimitBytes);
@@ -111,7 +121,7 @@ export function createProcessRun(environment: Readonly<Record<string, string>>, 
     }
     const started = child;
     const ended = new AbortController();
-    const deadlineState = { passed: false };
+    const stopped: { by: 'timeLimit' | 'cancel' | null } = { by: null };
     const end = async (): Promise<void> => {
       if (command === 'srun') {
         killGroup(started.pid, 'SIGTERM');
@@ -126,28 +136,35 @@ export function createProcessRun(environment: Readonly<Record<string, string>>, 
       started.stderr.destroy();
     };
     started.once('exit', () => void drain());
-    for (const [stream, collector] of [
-      [started.stdout, out],
-      [started.stderr, err],
+    for (const [name, collector] of [
+      ['stdout', out],
+      ['stderr', err],
     ] as const) {
-      stream.on('data', (chunk: Buffer) => {
+      started[name].on('data', (chunk: Buffer) => {
         collector.add(chunk);
+        onOutput?.(name, chunk);
         if (collector.overflowed && overflow === 'refuse') killGroup(started.pid, 'SIGKILL');
       });
     }
-    const deadline = clock.sleep(timeLimitMs, ended.signal).then(async () => {
-      if (ended.signal.aborted) return null;
-      deadlineState.passed = true;
-      await end();
+    const stop = async (by: 'timeLimit' | 'cancel'): Promise<null> => {
+      if (!ended.signal.aborted) {
+        stopped.by ??= by;
+        if (by === 'cancel' && signal?.reason === LEAVE_RUNNING) letGo(started);
+        else await end();
+      }
       return null;
-    });
-    const result = await Promise.race([started, deadline]);
+    };
+    const stops: Promise<null>[] = [];
+    if (timeLimitMs !== null) stops.push(clock.sleep(timeLimitMs, ended.signal).then(() => stop('timeLimit')));
+    if (signal !== undefined) stops.push(whenAborted(signal, ended.signal).then(() => stop('cancel')));
+    const result = await Promise.race([started, ...stops]);
     // A reason of our own: without one, Node makes an exception with a stack for every call.
     ended.abort('ended');
     const stdout = out.text();
     const stderr = err.text();
     const truncated = out.overflowed || err.overflowed;
-    if (deadlineState.passed || result === null) {
+    if (stopped.by === 'cancel') return { kind: 'cancelled', stdout, stderr };
+    if (stopped.by === 'timeLimit' || result === null) {
       return { kind: 'timedOut', afterMs: Math.round(clock.monotonicMs() - startedMs), stdout, stderr };
     }
     if (truncated && overflow === 'refuse') {
@@ -161,6 +178,13 @@ export function createProcessRun(environment: Readonly<Record<string, string>>, 
     if (result.signal !== undefined) return { kind: 'killed', signal: result.signal, stdout, stderr, truncated };
     return { kind: 'unreachable', detail: `${command}: ${startFailure(result.code)}`, stdout };
   };
+}
+
+/** It goes on without us: a launcher whose pipes are closed does not end its step (seen with srun of 22.05.8). */
+function letGo(child: Pick<ChildProcess, 'unref' | 'stdout' | 'stderr'>): void {
+  child.unref();
+  child.stdout?.destroy();
+  child.stderr?.destroy();
 }
 
 function startFailure(code: string | undefined): string {

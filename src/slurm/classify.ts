@@ -1,3 +1,4 @@
+import { constants } from 'node:os';
 import type { NoAnswer, StepReply, SubmitReply } from '../backend.js';
 import type { Ending } from './broker.js';
 import { hintFrom, parsePrintedId } from './job-id.js';
@@ -37,6 +38,8 @@ export function noAnswer(command: string, ending: Ending): NoAnswer {
       };
     case 'killed':
       return { kind: 'unreachable', detail: `${command} was killed by ${ending.signal}` };
+    case 'cancelled':
+      return { kind: 'unreachable', detail: `${command} was ended by us` };
     case 'unreachable':
       return { kind: 'unreachable', detail: ending.detail };
     case 'exited':
@@ -120,16 +123,23 @@ const NO_STEP =
 const STEP_TROUBLE =
   /^srun: error: (?:Unable to (?:confirm allocation|create step) for job|Task launch for |Application launch failed|Munge |.*Socket timed out on send\/recv operation|.*Unable to contact slurm controller|.*Protocol authentication error)|^srun: fatal: /m;
 
-/** srun for a step: exit 1 is the task's, or srun's own; only srun's own words tell them apart. */
+/**
+ * srun for a step: exit 1 is the task's, or srun's own; only srun's own words tell them apart. One that was stopped by us
+ * has ended all of its processes: srun kills them before it ends (seen with 22.05.8, also when it is itself killed).
+ */
 export function classifyStep(ending: Ending): StepReply {
-  if (ending.kind === 'timedOut' || ending.kind === 'unreachable') return noAnswer('srun', ending);
-  const { stdout, stderr, truncated } = ending;
+  if (ending.kind === 'cancelled') return { kind: 'stopped', by: 'cancel' };
+  if (ending.kind === 'timedOut') return { kind: 'stopped', by: 'timeLimit' };
+  if (ending.kind === 'unreachable') return noAnswer('srun', ending);
   if (ending.kind === 'killed') return { kind: 'unreachable', detail: `srun was killed by ${ending.signal}` };
-  const { exitCode } = ending;
+  const { exitCode, stdout, stderr } = ending;
   if (exitCode !== 0 && stdout === '') {
     if (NO_STEP.test(stderr)) return { kind: 'refused', detail: printable(stderr) };
     if (STEP_TROUBLE.test(stderr)) return noAnswer('srun', ending);
   }
-  const signal = exitCode > 128 && exitCode < 128 + 65 ? String(exitCode - 128) : null;
-  return { kind: 'ended', exitCode: signal === null ? exitCode : null, signal, stdout, stderr, truncated };
+  const signal = exitCode > 128 && exitCode < 128 + 65 ? signalName(exitCode - 128) : null;
+  return { kind: 'ended', exitCode: signal === null ? exitCode : null, signal };
 }
+
+const signalName = (number: number): string =>
+  Object.entries(constants.signals).find(([, value]) => Number(value) === number)?.[0] ?? String(number);

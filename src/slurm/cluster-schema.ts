@@ -26,8 +26,22 @@ export const ClusterTable = z.strictObject({
   slurm_conf: PATH.optional(),
 });
 
+/** Without it a profile serves sessions only if it has no script. */
+export const SessionTable = z.strictObject({
+  /** Seconds without a user's doing after which a session ends. */
+  idle_limit_s: count(366 * 86_400).default(2 * 3_600),
+  /** Seconds from its first allocation after which a session ends whatever happens in it. */
+  max_lifetime_s: count(366 * 86_400).default(48 * 3_600),
+  /** The agent's file on a shared file system; unset: each job gets a copy. */
+  agent: PATH.optional(),
+  /** What runs the agent on the nodes. */
+  node: PATH.default('node'),
+});
+
 export const ProfileTable = z.strictObject({
-  script: PATH,
+  /** Unset: the profile serves sessions only. */
+  script: PATH.optional(),
+  session: SessionTable.optional(),
   sha256: z
     .string()
     .regex(/^[0-9a-fA-F]{64}$/, 'is 64 hexadecimal digits')
@@ -64,5 +78,7 @@ export type ClusterFile = z.infer<typeof ClusterFile>;
 export function knownKeys(path: readonly PropertyKey[]): readonly string[] {
   if (path.length === 0) return Object.keys(ClusterFile.shape);
   if (path[0] === 'cluster') return Object.keys(ClusterTable.shape);
-  return path[0] === 'profiles' && path.length === 2 ? Object.keys(ProfileTable.shape) : [];
+  if (path[0] !== 'profiles') return [];
+  if (path.length === 2) return Object.keys(ProfileTable.shape);
+  return path.length === 3 && path[2] === 'session' ? Object.keys(SessionTable.shape) : [];
 }

@@ -2,10 +2,10 @@ import { readFile, stat } from 'node:fs/promises';
 import { dirname, resolve } from 'node:path';
 import { parse, TomlError } from 'smol-toml';
 import type { z } from 'zod';
-import type { Profile } from '../backend.js';
+import type { Profile, SessionProfile } from '../backend.js';
 import { SafeName } from '../machines/vocabulary.js';
 import { errnoOf, messageOf } from '../workdir/io-error.js';
-import { ClusterFile, knownKeys, type ProfileTable } from './cluster-schema.js';
+import { ClusterFile, knownKeys, SessionTable, type ProfileTable } from './cluster-schema.js';
 import { readParametersSchema } from './parameters-schema.js';
 import { nearestKey, TomlLines } from './toml-lines.js';
 import { variableProblem } from './variable-rules.js';
@@ -135,7 +135,8 @@ function toProfile(
   return {
     name,
     description: table.description,
-    scriptPath: resolve(base, table.script),
+    scriptPath: table.script === undefined ? null : resolve(base, table.script),
+    session: sessionOf(table, base),
     sha256: table.sha256?.toLowerCase() ?? null,
     cpus: table.cpus ?? null,
     memoryMiB: table.memory_mb ?? null,
@@ -149,12 +150,29 @@ function toProfile(
   };
 }
 
+/**
+ * A reviewed script is what its profile stands for: commands of people's own are another thing to allow, so a profile
+ * with a script serves sessions only where it says so.
+ */
+function sessionOf({ script, session }: ProfileTable, base: string): SessionProfile | null {
+  if (session === undefined && script !== undefined) return null;
+  const { idle_limit_s, max_lifetime_s, agent, node } = session ?? SessionTable.parse({});
+  return {
+    idleLimitS: idle_limit_s,
+    maxLifetimeS: max_lifetime_s,
+    agentPath: agent === undefined ? null : resolve(base, agent),
+    // A name is looked for on the node's own PATH.
+    nodePath: node.includes('/') ? resolve(base, node) : node,
+  };
+}
+
 /** `--training-profile NAME=PATH`: a script and its own `#SBATCH` lines, nothing more. Throws ZodError on a bad name. */
 export function profileFromPath(name: string, path: string): Profile {
   return {
     name: SafeName.parse(name),
     description: '',
     scriptPath: resolve(path),
+    session: null,
     sha256: null,
     cpus: null,
     memoryMiB: null,

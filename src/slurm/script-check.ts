@@ -12,11 +12,13 @@ import { readDirectives } from './directives.js';
  * administrator hears of it before a task does; the copy that runs is checked again with each job.
  */
 export async function checkScript(profile: Pick<Profile, 'name' | 'scriptPath' | 'sha256'>): Promise<string | null> {
-  const problem = await problemOf(profile);
-  return problem === null ? null : `profile ${profile.name}: script ${profile.scriptPath} ${problem}`;
+  const { name, scriptPath, sha256 } = profile;
+  if (scriptPath === null) return null;
+  const problem = await problemOf(scriptPath, sha256);
+  return problem === null ? null : `profile ${name}: script ${scriptPath} ${problem}`;
 }
 
-async function problemOf({ scriptPath, sha256 }: Pick<Profile, 'scriptPath' | 'sha256'>): Promise<string | null> {
+async function problemOf(scriptPath: string, sha256: string | null): Promise<string | null> {
   let handle;
   try {
     // O_NONBLOCK: opening a FIFO must not wait for its other end.

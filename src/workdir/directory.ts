@@ -134,13 +134,19 @@ async function createFile(path: string, content: string | Buffer, mode: number):
 }
 
 /** Reads the administrator's script once: what is checked here is what is copied and runs. */
-async function readReviewedScript(profile: DirectoryContents['profile']): Promise<Buffer | PrepareDirectory> {
-  const what = `profile ${profile.name}: script ${profile.scriptPath}`;
+async function readReviewedScript({
+  name,
+  scriptPath,
+  sha256: pinned,
+}: DirectoryContents['profile']): Promise<Buffer | PrepareDirectory> {
+  if (scriptPath === null)
+    return { kind: 'invalidSpec', detail: `profile ${name} has no script: it serves sessions only` };
+  const what = `profile ${name}: script ${scriptPath}`;
   const invalid = (detail: string): PrepareDirectory => ({ kind: 'invalidSpec', detail: `${what} ${detail}` });
   let handle: FileHandle;
   try {
     // O_NONBLOCK: opening a FIFO must not wait for its other end.
-    handle = await open(profile.scriptPath, constants.O_RDONLY | constants.O_NONBLOCK);
+    handle = await open(scriptPath, constants.O_RDONLY | constants.O_NONBLOCK);
   } catch (error) {
     const errno = errnoOf(error);
     if (errno === 'ENOENT' || errno === 'ENOTDIR') return invalid('is missing');
@@ -158,8 +164,8 @@ async function readReviewedScript(profile: DirectoryContents['profile']): Promis
     const bytes = await readAll(handle, stats.size);
     if (bytes.length === 0) return invalid('is empty');
     const sha256 = createHash('sha256').update(bytes).digest('hex');
-    if (profile.sha256 !== null && profile.sha256.toLowerCase() !== sha256) {
-      return invalid(`is not the reviewed one: its sha256 is ${sha256}, pinned is ${profile.sha256}`);
+    if (pinned !== null && pinned.toLowerCase() !== sha256) {
+      return invalid(`is not the reviewed one: its sha256 is ${sha256}, pinned is ${pinned}`);
     }
     return bytes;
   } catch (error) {

@@ -18,14 +18,24 @@ export class Canceller {
   readonly #book: JobBook;
   readonly #duplicatesSent = new Map<string, { readonly sent: number; readonly nextAtMs: number }>();
   #sending = false;
+  #defers: (job: Job, reason: CancelReason, by: string) => boolean = () => false;
 
   constructor(deps: WorkerDeps, book: JobBook) {
     this.#deps = deps;
     this.#book = book;
   }
 
-  /** Events that record a wish, where it is news. */
+  /** `defers`: whether the wish has to wait for something that is to end before the job; who defers it passes it on. */
+  deferTo(defers: (job: Job, reason: CancelReason, by: string) => boolean): void {
+    this.#defers = defers;
+  }
+
+  /** Events that record a wish, where it is news and has not to wait. */
   wish(job: Job, reason: CancelReason, by: string): JobChange {
+    return this.#defers(job, reason, by) ? { jobId: contextOf(job).jobId, events: [] } : this.wishNow(job, reason, by);
+  }
+
+  wishNow(job: Job, reason: CancelReason, by: string): JobChange {
     const { jobId, cancel, endedAtMs } = contextOf(job);
     if (cancel !== null || endedAtMs !== null) return { jobId, events: [] };
     return {

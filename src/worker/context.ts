@@ -5,6 +5,7 @@ import type { Clock } from '../runtime/clock.js';
 import type { Log } from '../runtime/log.js';
 import type { Random } from '../runtime/random.js';
 import type { JobDirectories } from './directories.js';
+import type { SessionDeps } from './sessions/context.js';
 
 export interface WorkerConfig {
   /** Jobs that are not over, at most. */
@@ -56,6 +57,8 @@ export interface WorkerDeps {
   readonly random: Random;
   readonly log: Log;
   readonly config: WorkerConfig;
+  /** null: this worker serves no sessions. */
+  readonly sessions: SessionDeps | null;
 }
 
 /** The worker can not start, and waiting would not help. The message says what to do. */

@@ -3,7 +3,7 @@ import { contextOf, isTerminal, phaseOf, type Job } from '../machines/job-aggreg
 import type { Epoch, JobId, TaskId } from '../machines/vocabulary.js';
 import type { Canceller } from './cancel.js';
 import { WorkerStartError, type WorkerDeps } from './context.js';
-import { inheritedJob, jobForGrant } from './intake.js';
+import { inheritedJob, jobForGrant, servedBy } from './intake.js';
 import type { JobBook, JobChange } from './job-book.js';
 import type { Leases } from './leases.js';
 import type { Settler } from './settle.js';
@@ -201,7 +201,9 @@ export class Coordination {
 
   async #open(grants: readonly LeaseGrant[]): Promise<void> {
     const { profiles, backend, random, clock, config, log } = this.#deps;
-    const context = { profiles, backend, random, nowMs: clock.nowMs(), watchLimitMs: config.watchLimitMs };
+    const { watchLimitMs } = config;
+    const kinds = servedBy(this.#deps);
+    const context = { profiles, backend, random, nowMs: clock.nowMs(), watchLimitMs, kinds };
     const jobs = grants.map((grant) => jobForGrant(grant, context));
     await this.#book.record(jobs.map(({ created, more }) => ({ jobId: created.jobId, events: [created, ...more] })));
     for (const { created } of jobs) {

@@ -2,15 +2,24 @@ import { z } from 'zod';
 import type { Backend, Profile } from '../backend.js';
 import type { LeaseGrant } from '../coordinator/worker-api.js';
 import type { JobCreated, JobEvent, JobPolicy } from '../machines/job-events.js';
+import { SESSION_KIND, TRAINING_KIND } from '../machines/task-context.js';
 import { JobId, SafeName, Token } from '../machines/vocabulary.js';
 import { parametersCheck } from '../parameters.js';
 import { uniquePart, type Random } from '../runtime/random.js';
+import type { WorkerDeps } from './context.js';
 
-/** The kinds of task that this worker can run. */
-export const KINDS = ['training'] as const;
+/** The kinds of task that a profile serves: its script is run to an end, or its nodes are held for steps. */
+export const kindsOf = ({ scriptPath, session }: Pick<Profile, 'scriptPath' | 'session'>): readonly string[] => [
+  ...(scriptPath === null ? [] : [TRAINING_KIND]),
+  ...(session === null ? [] : [SESSION_KIND]),
+];
 
-/** The payload of a `training` task. */
-export const TrainingPayload = z.strictObject({
+/** The kinds of task that this worker can run: sessions only if agents can dial in. */
+export const servedBy = ({ sessions }: Pick<WorkerDeps, 'sessions'>): readonly string[] =>
+  sessions === null ? [TRAINING_KIND] : [TRAINING_KIND, SESSION_KIND];
+
+/** The payload of a `training` or a `session` task. */
+export const TaskPayload = z.strictObject({
   profile: SafeName,
   parameters: z.record(z.string(), z.unknown()).default({}),
 });
@@ -20,17 +29,26 @@ type Checked =
   | { readonly kind: 'unfit'; readonly profileName: string; readonly detail: string };
 
 /** Everything that can be wrong with a task before anything is submitted. */
-export function checkTask(grant: LeaseGrant, profiles: ReadonlyMap<string, Profile>): Checked {
-  if (!KINDS.some((kind) => kind === grant.kind)) {
-    return unfit('none', `no such kind: ${grant.kind}; this worker runs ${KINDS.join(', ')}`);
+export function checkTask(
+  grant: LeaseGrant,
+  profiles: ReadonlyMap<string, Profile>,
+  kinds: readonly string[],
+): Checked {
+  if (!kinds.includes(grant.kind)) {
+    return unfit('none', `no such kind: ${grant.kind}; this worker runs ${kinds.join(', ')}`);
   }
-  const payload = TrainingPayload.safeParse(grant.payload);
+  const payload = TaskPayload.safeParse(grant.payload);
   if (!payload.success) return unfit('none', `payload does not fit: ${z.prettifyError(payload.error)}`);
   const { profile: name, parameters } = payload.data;
   const profile = profiles.get(name);
   if (profile === undefined) {
     return unfit(name, `unknown profile "${name}"; this worker offers ${[...profiles.keys()].join(', ')}`);
   }
+  if (!kindsOf(profile).includes(grant.kind)) {
+    return unfit(name, `profile "${name}" serves ${kindsOf(profile).join(' and ')} only, not ${grant.kind}`);
+  }
+  // What a session is to do is said by its steps.
+  if (grant.kind === SESSION_KIND) return { kind: 'fit', profile, parameters };
   const problems = profile.parametersSchema === null ? [] : parametersCheck(profile.parametersSchema)(parameters);
   return problems.length > 0 ? unfit(name, problems.join('; ')) : { kind: 'fit', profile, parameters };
 }
@@ -47,6 +65,8 @@ export interface IntakeContext {
   readonly random: Random;
   readonly nowMs: number;
   readonly watchLimitMs: number;
+  /** What this worker runs: `servedBy`. */
+  readonly kinds: readonly string[];
 }
 
 export interface NewJob {
@@ -66,10 +86,14 @@ function policyFor({ timing, sources }: IntakeContext['backend'], profile: Profi
   };
 }
 
+/** A session lives as long as its profile allows: the watch limit is for the time beside that, in the queue and after. */
+const lifetimeMs = (kind: string, checked: Checked): number =>
+  kind === SESSION_KIND && checked.kind === 'fit' ? (checked.profile.session?.maxLifetimeS ?? 0) * 1000 : 0;
+
 /** The first events of a leased task's job. A task that can not run becomes a job that was rejected: it is delivered like any other end. */
 export function jobForGrant(grant: LeaseGrant, context: IntakeContext): NewJob {
   const { nowMs, random } = context;
-  const checked = checkTask(grant, context.profiles);
+  const checked = checkTask(grant, context.profiles, context.kinds);
   const created: JobCreated = {
     type: 'job.created',
     v: 1,
@@ -82,7 +106,7 @@ export function jobForGrant(grant: LeaseGrant, context: IntakeContext): NewJob {
     profile: checked.kind === 'fit' ? checked.profile.name : checked.profileName,
     inherited: false,
     parameters: checked.kind === 'fit' ? checked.parameters : null,
-    watchUntilMs: nowMs + context.watchLimitMs,
+    watchUntilMs: nowMs + context.watchLimitMs + lifetimeMs(grant.kind, checked),
     policy: policyFor(context.backend, checked.kind === 'fit' ? checked.profile : null),
   };
   if (checked.kind === 'fit') return { created, more: [] };

@@ -3,8 +3,10 @@ import { collectResult, readTail } from '../workdir/collect.js';
 import { jobFiles, prepareDirectory, removeDirectory } from '../workdir/directory.js';
 import { readClaim, readDone, takeWakes } from '../workdir/markers.js';
 import { presenceOf } from '../workdir/presence.js';
+import { prepareSession, putCredential, sessionFiles } from '../workdir/session-files.js';
 import type { JobId } from '../machines/vocabulary.js';
 import type { JobDirectories } from './directories.js';
+import type { SessionDirectories } from './sessions/context.js';
 
 /**
  * The job directories below `runsDir`, which has passed `checkRunsDirectory`. One worker per runs directory: the wake
@@ -49,6 +51,19 @@ export function jobDirectories(runsDir: string, log: Log): JobDirectories {
       const wakes = await takeWakes(runsDir);
       say(wakes.kind === 'io' ? wakes.detail : '');
       return wakes.kind === 'ok' ? wakes.jobIds : [];
+    },
+  };
+}
+
+/** The same directories as sessions use them. */
+export function sessionDirectories(runsDir: string): SessionDirectories {
+  const files = (jobId: JobId): ReturnType<typeof jobFiles> => jobFiles(runsDir, jobId);
+  return {
+    prepareSession: (jobId, content) => prepareSession(files(jobId), content),
+    putCredential: (jobId, rank, text) => putCredential(files(jobId), rank, text),
+    sessionPaths: (jobId) => {
+      const { agent, config, credentialTemplate } = sessionFiles(files(jobId));
+      return { agent, config, credentials: credentialTemplate };
     },
   };
 }

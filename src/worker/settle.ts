@@ -2,7 +2,7 @@ import type { OutcomeRequest, PortAnswer } from '../coordinator/worker-api.js';
 import { clip } from '../events/schema-parts.js';
 import { contextOf, phaseOf, type Job } from '../machines/job-aggregate.js';
 import type { JobEvent } from '../machines/job-events.js';
-import type { JobId } from '../machines/vocabulary.js';
+import type { CancelReason, JobId } from '../machines/vocabulary.js';
 import { again, DONE, type ActivityResult } from './activities.js';
 import type { WorkerDeps } from './context.js';
 import type { JobBook } from './job-book.js';
@@ -112,7 +112,7 @@ export class Settler {
 
   /** null: not now. */
   async #outcomeOf(job: Job): Promise<OutcomeRequest | null> {
-    const { jobId, taskId, epoch, reason, detail, completion, result } = contextOf(job);
+    const { jobId, taskId, epoch, reason, detail, completion, result, cancel } = contextOf(job);
     const base = { taskId, epoch, jobId };
     switch (phaseOf(job)) {
       case 'Completed': {
@@ -129,6 +129,9 @@ export class Settler {
         return { type: 'cancelled', ...base, reason: reason ?? 'ADMIN_CANCELLED' };
       case 'Lost':
         if (reason === 'ABANDONED') return { type: 'failed', ...base, reason, detail };
+        // Its time was over anyway: nobody wants another one.
+        if (cancel !== null && isSessionLimit(cancel.reason))
+          return { type: 'cancelled', ...base, reason: cancel.reason };
         return { type: 'lost', ...base, reason: reason ?? 'NOT_FOUND', detail };
       default:
         return { type: 'failed', ...base, reason: reason ?? 'BACKEND_REJECTED', detail: this.#publicDetail(job) };
@@ -144,8 +147,8 @@ export class Settler {
     if (reason === 'BACKEND_REJECTED') {
       return `the backend refused the submission; an administrator sees its words with: open-compute explain ${jobId}`;
     }
-    const script = this.#deps.profiles.get(name)?.scriptPath;
-    return script === undefined ? detail : detail.replaceAll(script, 'its script');
+    const script = this.#deps.profiles.get(name)?.scriptPath ?? null;
+    return script === null ? detail : detail.replaceAll(script, 'its script');
   }
 
   /** For people; the outcome does not wait for it. */
@@ -171,6 +174,9 @@ export class Settler {
     return this.#book.record([{ jobId, events: [event] }]);
   }
 }
+
+const isSessionLimit = (reason: CancelReason): boolean =>
+  reason === 'SESSION_IDLE_TIMEOUT' || reason === 'SESSION_MAX_LIFETIME_EXCEEDED';
 
 const isAboutContent = (status: number): boolean => status === 400 || status === 413 || status === 422;
 

@@ -1,7 +1,7 @@
 import type { Profile, SelfTest } from '../backend.js';
 import type { Hello, PublicProfile } from '../coordinator/worker-api.js';
 import { WorkerStartError, type WorkerDeps } from './context.js';
-import { KINDS } from './intake.js';
+import { kindsOf, servedBy } from './intake.js';
 
 const RETRY_MS = { first: 1_000, max: 30_000 } as const;
 
@@ -38,13 +38,13 @@ export const publicProfile = (profile: Profile): PublicProfile => ({
   nodes: profile.nodes,
   walltimeS: profile.walltimeS,
   parametersSchema: profile.parametersSchema === null ? null : { ...profile.parametersSchema },
-  kinds: ['training'],
+  kinds: [...kindsOf(profile)],
 });
 
 /** What this worker offers. */
 export const helloOf = (deps: WorkerDeps): Hello => ({
   site: deps.backend.site,
-  kinds: [...KINDS],
+  kinds: [...servedBy(deps)],
   profiles: [...deps.profiles.values()].map(publicProfile),
   capacity: deps.config.capacity,
 });

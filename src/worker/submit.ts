@@ -1,12 +1,15 @@
-import type { SubmitReply, SubmitRequest } from '../backend.js';
+import type { Profile, SessionLaunch, SubmitReply, SubmitRequest } from '../backend.js';
 import { clip } from '../events/schema-parts.js';
 import { contextOf, type Job } from '../machines/job-aggregate.js';
 import type { JobEvent } from '../machines/job-events.js';
+import { SESSION_KIND } from '../machines/task-context.js';
 import type { JobId } from '../machines/vocabulary.js';
 import { again, DONE, type ActivityResult } from './activities.js';
 import type { WorkerDeps } from './context.js';
 import { decideSubmission, DEFERRAL_MS } from './decide-submission.js';
+import type { PrepareReply } from './directories.js';
 import type { JobBook } from './job-book.js';
+import type { SessionPrepared } from './sessions/sessions.js';
 import { Slots } from './slots.js';
 
 /** While submissions are under way, so many more get their directories ready: what can be done before is done before. */
@@ -18,16 +21,21 @@ interface Hold {
   readonly untilMs: number;
 }
 
+type Prepared = { readonly kind: 'ok'; readonly session: SessionLaunch | null } | Exclude<PrepareReply, { kind: 'ok' }>;
+
 /** Sends submissions, one per job and attempt, each after its intention is durable (INV-8). */
 export class Submitter {
   readonly #deps: WorkerDeps;
   readonly #book: JobBook;
   readonly #holds = new Map<string, Hold>();
   readonly #sending: Slots;
+  readonly #sessionOf: (job: Job) => Promise<SessionPrepared>;
 
-  constructor(deps: WorkerDeps, book: JobBook) {
+  /** `sessionOf`: prepares a session's job, and says how it is started. */
+  constructor(deps: WorkerDeps, book: JobBook, sessionOf: (job: Job) => Promise<SessionPrepared>) {
     this.#deps = deps;
     this.#book = book;
+    this.#sessionOf = sessionOf;
     this.#sending = new Slots(deps.config.submitConcurrency);
   }
 
@@ -58,11 +66,13 @@ export class Submitter {
     if (profile === undefined)
       return this.#reject(jobId, 'INVALID_SPEC', `profile "${profileName}" is not offered any more`);
 
-    const { parameters } = await this.#book.created(jobId);
-    const prepared = await directories.prepare(jobId, { parameters, profile });
+    const prepared = await this.#prepare(job, profile);
     if (prepared.kind === 'invalidSpec') return this.#reject(jobId, 'INVALID_SPEC', prepared.detail);
     if (prepared.kind === 'io') return again(prepared.detail);
-    const request: SubmitRequest = { jobId, token, profile, directory: directories.path(jobId) };
+    const { session } = prepared;
+    // As many nodes as the session has ranks, also when the profile has changed since it began.
+    const sized = session === null ? profile : { ...profile, nodes: session.ranks };
+    const request: SubmitRequest = { jobId, token, profile: sized, directory: directories.path(jobId), session };
     await backend.prepare(request);
     const reply = await this.#sending.with(async () =>
       mayStart() && !this.isHeld(job, clock.nowMs()) ? await this.#send(request, number) : null,
@@ -74,6 +84,17 @@ export class Submitter {
     await this.#record(jobId, event);
     log.info({ jobId, attempt: number, outcome: event.type, reply: reply.kind }, 'submission answered');
     return DONE;
+  }
+
+  async #prepare(job: Job, profile: Profile): Promise<Prepared> {
+    const { jobId, kind } = contextOf(job);
+    if (kind === SESSION_KIND) {
+      const session = await this.#sessionOf(job);
+      return session.kind === 'ready' ? { kind: 'ok', session: session.launch } : session;
+    }
+    const { parameters } = await this.#book.created(jobId);
+    const prepared = await this.#deps.directories.prepare(jobId, { parameters, profile });
+    return prepared.kind === 'ok' ? { kind: 'ok', session: null } : prepared;
   }
 
   /** The request leaves after its intention is durable. */

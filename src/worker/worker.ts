@@ -12,6 +12,7 @@ import { Observer, type PollReport } from './observe.js';
 import { ExpectedEnds } from './expected-ends.js';
 import { Parts } from './parts.js';
 import { createPace, hurry, polled, type PollPace } from './poll-pace.js';
+import { Sessions, type SessionPrepared } from './sessions/sessions.js';
 import { Settler } from './settle.js';
 import { waitForBackend } from './start.js';
 import { Submitter } from './submit.js';
@@ -47,6 +48,7 @@ export class Worker {
   #poke = new AbortController();
   #lastRoundAtMs: number;
   #limitsAtMs = 0;
+  #sessions: Sessions | null = null;
 
   private constructor(deps: WorkerDeps, book: JobBook) {
     this.#deps = deps;
@@ -58,7 +60,7 @@ export class Worker {
     });
     this.#canceller = new Canceller(deps, book);
     this.#settler = new Settler(deps, book, this.#leases);
-    this.#submitter = new Submitter(deps, book);
+    this.#submitter = new Submitter(deps, book, (job) => this.#prepareSession(job));
     this.#observer = new Observer(deps, book, (jobId) => this.#activities.isBusy(jobId));
     this.#coordination = new Coordination(deps, book, this.#leases, this.#canceller, this.#settler);
     this.#pace = createPace(deps.clock.monotonicMs());
@@ -75,6 +77,7 @@ export class Worker {
     if (fit === null) return null;
     const worker = new Worker(deps, book);
     await worker.#observer.open(fit.report);
+    await worker.#openSessions();
     worker.#coordination.remember();
     if (!(await worker.#coordination.greet())) deps.log.warn({}, 'the coordinator does not answer yet; waiting for it');
     deps.log.info({ jobs: book.size, ...fit.report }, 'started; adopted what was left running');
@@ -95,15 +98,35 @@ export class Worker {
       { once: true },
     );
     const acquiring = this.#acquireLoop(this.#stopping.signal);
+    const linked = this.#sessions?.run(this.#stopping.signal);
     while (!signal.aborted && this.#parts.fatal === null) {
       await this.#parts.run('round', () => this.round());
       await this.#rest(signal);
     }
     this.#stopping.abort();
-    await acquiring;
+    await Promise.all([acquiring, linked]);
+    await this.#sessions?.close();
     await this.idle();
     if (this.#parts.fatal !== null) throw this.#parts.fatal;
     await this.#book.checkpoint(0);
+  }
+
+  /** Before the loop begins: agents of a former life dial in as soon as somebody listens. */
+  async #openSessions(): Promise<void> {
+    const { sessions, log } = this.#deps;
+    if (sessions === null) return;
+    const opened = await Sessions.open(this.#deps, sessions, this.#book, this.#canceller);
+    this.#canceller.deferTo((job, reason, by) => opened.defers(job, reason, by));
+    this.#sessions = opened;
+    log.info({ ...opened.address }, 'agents of sessions may dial in');
+  }
+
+  #prepareSession(job: Job): Promise<SessionPrepared> {
+    if (this.#sessions !== null) return this.#sessions.prepare(job);
+    return Promise.resolve({
+      kind: 'invalidSpec',
+      detail: 'this worker serves no sessions any more: agents can not dial in',
+    });
   }
 
   /** For people and metrics. */
@@ -128,6 +151,7 @@ export class Worker {
     if (clock.monotonicMs() >= this.#pace.nextAtMs) this.#parts.beside('observe', () => this.#observe());
     if (clock.monotonicMs() >= this.#limitsAtMs) await this.#parts.run('limits', () => this.#applyWatchLimits());
     this.#parts.beside('report', () => this.#coordination.report());
+    this.#parts.beside('sessions', () => this.#sessions?.tick() ?? Promise.resolve());
     this.#parts.beside('cancel', () => this.#cancel());
     this.#act();
     await this.#parts.run('checkpoint', () => this.#book.checkpoint(config.checkpointEvery));

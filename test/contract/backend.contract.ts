@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe, expect, jest, test } from '@jest/globals';
-import { existsSync, readFileSync, readdirSync, statSync } from 'node:fs';
+import { existsSync, readFileSync, readdirSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type {
   Backend,
@@ -14,6 +14,7 @@ import type { Handle } from '../../src/machines/vocabulary.js';
 import { collectResult } from '../../src/workdir/collect.js';
 import { jobFiles, prepareDirectory, removeDirectory, type JobFiles } from '../../src/workdir/directory.js';
 import { jobIdOf, nextToken } from '../support/job-directory.js';
+import { runStep, stepRequest } from '../support/steps.js';
 import { eventually } from '../support/wait.js';
 
 // Real processes on a busy machine: the bound is for a hang, not for speed.
@@ -72,7 +73,7 @@ export function describeBackend(name: string, open: () => Promise<BackendHarness
       const files = jobFiles(harness.runsDir, jobId);
       const profile = await harness.profile(scriptText, overrides);
       expect(await prepareDirectory(files, { parameters, profile })).toEqual({ kind: 'ok' });
-      const request = { jobId, token, profile, directory: files.directory };
+      const request = { jobId, token, profile, directory: files.directory, session: null };
       await harness.backend.prepare(request);
       return { files, request };
     }
@@ -239,20 +240,77 @@ export function describeBackend(name: string, open: () => Promise<BackendHarness
     test('INV-4: a step runs inside a job that runs, and is refused without one', async () => {
       const job = await submit('#!/bin/sh\nwhile [ ! -e go ]; do sleep 0.05; done\n');
       await until(job.item, 'Running');
+      const { directory } = job.files;
       const step = {
-        argv: ['sh', '-c', 'echo "$OPEN_COMPUTE_JOB_ID"; exit 5'],
-        timeLimitMs: 20_000,
-        outputLimitBytes: 1000,
+        argv: ['sh', '-c', 'pwd; echo "$GIVEN" >&2; exit 5'],
+        directory,
+        environment: { GIVEN: `a,b 'c'` },
       };
-      expect(await harness.backend.runStep({ ...step, handle: job.handle })).toMatchObject({
-        kind: 'ended',
-        exitCode: 5,
-        truncated: false,
+      expect(await runStep(harness.backend, { ...step, handle: job.handle })).toMatchObject({
+        reply: { kind: 'ended', exitCode: 5, signal: null },
+        stdout: `${directory}\n`,
+        stderr: expect.stringContaining(`a,b 'c'`),
       });
-      expect(await harness.backend.runStep({ ...step, handle: null })).toMatchObject({ kind: 'refused' });
+      expect(await runStep(harness.backend, { ...step, handle: null })).toMatchObject({ reply: { kind: 'refused' } });
       await harness.backend.cancel([job.target]);
       await until(job.item, 'Cancelled');
-      expect(await harness.backend.runStep({ ...step, handle: job.handle })).toMatchObject({ kind: 'refused' });
+      const late = await runStep(harness.backend, { ...step, handle: job.handle });
+      expect(late).toMatchObject({ reply: { kind: 'refused' }, stdout: '' });
+    });
+
+    test('a step that is cancelled, or over its time, has ended with its processes; its job and the other step go on', async () => {
+      const job = await submit('#!/bin/sh\nwhile [ ! -e go ]; do sleep 0.05; done\n');
+      await until(job.item, 'Running');
+      const { directory } = job.files;
+      const base = { handle: job.handle, directory };
+      const beat = join(directory, 'beat');
+      const stop = new AbortController();
+      const beating = runStep(harness.backend, {
+        ...base,
+        argv: ['sh', '-c', 'trap "" TERM; while :; do echo beat >>beat; sleep 0.02; done'],
+        signal: stop.signal,
+      });
+      const other = runStep(harness.backend, { ...base, argv: ['sh', '-c', 'while [ ! -e on ]; do sleep 0.05; done'] });
+      await fileAppears(beat);
+      stop.abort();
+      expect((await beating).reply).toEqual({ kind: 'stopped', by: 'cancel' });
+      const sizeBytes = statSync(beat).size;
+      const late = await runStep(harness.backend, { ...base, argv: ['sleep', '600'], timeLimitMs: 500 });
+      expect(late.reply).toEqual({ kind: 'stopped', by: 'timeLimit' });
+      expect(statSync(beat).size).toBe(sizeBytes);
+      await until(job.item, 'Running');
+      writeFileSync(join(directory, 'on'), '');
+      expect((await other).reply).toEqual({ kind: 'ended', exitCode: 0, signal: null });
+      await harness.backend.cancel([job.target]);
+      await until(job.item, 'Cancelled');
+    });
+
+    test('what a step writes comes as it is written, all of it, and bytes as they are', async () => {
+      const job = await submit('#!/bin/sh\nwhile [ ! -e go ]; do sleep 0.05; done\n');
+      await until(job.item, 'Running');
+      const { directory } = job.files;
+      let early = '';
+      const chunks: Buffer[] = [];
+      const script =
+        'echo first; while [ ! -e on ]; do sleep 0.05; done; printf "\\377\\000"; head -c 3000000 /dev/zero';
+      const running = harness.backend.runStep(
+        stepRequest({
+          handle: job.handle,
+          directory,
+          argv: ['sh', '-c', script],
+          onOutput: (_stream, bytes) => {
+            early += early === '' ? bytes.toString() : '';
+            chunks.push(Buffer.from(bytes));
+          },
+        }),
+      );
+      await eventually(() => (early === 'first\n' ? true : null), hints.patienceMs);
+      writeFileSync(join(directory, 'on'), '');
+      expect(await running).toEqual({ kind: 'ended', exitCode: 0, signal: null });
+      const all = Buffer.concat(chunks);
+      expect([all.length, all.subarray(6, 8).toString('hex')]).toEqual([3_000_008, 'ff00']);
+      await harness.backend.cancel([job.target]);
+      await until(job.item, 'Cancelled');
     });
 
     test('a job sees the variables of its profile and none of ours', async () => {

@@ -116,6 +116,7 @@ test('cluster.toml is accepted as it is, and its schemas take what the scripts t
   const { profiles } = loaded.config;
   expect([...profiles.keys()]).toEqual(['smoke', 'pytorch']);
   for (const profile of profiles.values()) {
+    if (profile.scriptPath === null) continue;
     const text = readFileSync(profile.scriptPath, 'utf8');
     for (const parameter of Object.keys(
       z.record(z.string(), z.unknown()).parse(profile.parametersSchema?.['properties']),

@@ -12,6 +12,7 @@ import { FakeCommands } from '../support/fake-commands.js';
 import { freshRunsDirectory, preparedJob } from '../support/job-directory.js';
 import { queueText } from '../support/scheduler-rows.js';
 import { ScriptedSlurm, SlurmWorld } from '../support/slurm-world.js';
+import { runStep } from '../support/steps.js';
 import { temporaryDirectory } from '../support/temporary-directory.js';
 import { eventually } from '../support/wait.js';
 
@@ -27,6 +28,7 @@ const requestFor = (profile: Partial<Profile> = {}): SubmitRequest => ({
   token,
   profile: { ...profileFromPath('smoke', '/profiles/smoke.sh'), ...profile },
   directory: `/runs/job_${id}`,
+  session: null,
 });
 
 /** One profile in a cluster.toml; its problems, or none. */
@@ -71,7 +73,7 @@ describe('P29, P52, P57: an account with variables that the commands read', () =
       const { jobs } = await world.slurm.observe([item]);
       expect(jobs.get(item.jobId)).toMatchObject({ kind: 'seen', state: { phase: 'Running' } });
       await world.slurm.cancel([{ token, handle }]);
-      await world.slurm.runStep({ handle, argv: ['hostname'], timeLimitMs: 60_000, outputLimitBytes: 1000 });
+      await runStep(world.slurm, { handle, argv: ['hostname'] });
       for (const command of ['sbatch', 'squeue', 'scancel', 'srun'] as const) {
         const [call] = commands.calls(command);
         expect(Object.keys(call?.environment ?? {}).sort()).toEqual(
@@ -117,7 +119,7 @@ describe('a step', () => {
   test('P53, P54: says every resource itself, shares what is busy, and waits no longer than a bound', async () => {
     const slurm = new ScriptedSlurm();
     const handle = { id: '7', cluster: null, submittedAtMs: 0 };
-    await slurm.world.slurm.runStep({ handle, argv: ['nproc'], timeLimitMs: 1000, outputLimitBytes: 1000 });
+    await runStep(slurm.world.slurm, { handle, argv: ['nproc'], timeLimitMs: 1000 });
     const [call] = slurm.world.asked('srun');
     expect(call?.argv).toEqual(expect.arrayContaining(['--ntasks=1', '--cpus-per-task=1', '--nodes=1', '--overlap']));
     expect(call?.argv.some((word) => /^--immediate=[1-9][0-9]?$/.test(word))).toBe(true);
@@ -129,9 +131,8 @@ describe('a step', () => {
     const world = new SlurmWorld((clock) => commands.run(clock));
     commands.next('srun', { stderr: 'srun: Step creation temporarily disabled, retrying\n', hang: true });
     const handle = { id: '7', cluster: null, submittedAtMs: 0 };
-    expect(
-      await world.slurm.runStep({ handle, argv: ['nproc'], timeLimitMs: 1000, outputLimitBytes: 1000 }),
-    ).toMatchObject({ kind: 'timedOut' });
+    const { reply } = await runStep(world.slurm, { handle, argv: ['nproc'], timeLimitMs: 1000 });
+    expect(reply).toEqual({ kind: 'stopped', by: 'timeLimit' });
   });
 });
 

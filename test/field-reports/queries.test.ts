@@ -284,7 +284,7 @@ describe('what is asked', () => {
     const profile = world.profiles.get('smoke');
     if (profile === undefined) throw new Error('the world has no profile');
     const { jobId, token } = watched;
-    const reply = await world.slurm.submit({ jobId, token, profile, directory: `/runs/${jobId}` });
+    const reply = await world.slurm.submit({ jobId, token, profile, directory: `/runs/${jobId}`, session: null });
     expect(reply).toMatchObject({ kind: 'accepted' });
   });
 

@@ -353,5 +353,6 @@ function request(world: SlurmWorld) {
     token: Token.parse(id),
     profile,
     directory: join('/runs', `job_${id}`),
+    session: null,
   };
 }

@@ -55,11 +55,11 @@ async function version({ time, chance }: CommandParts): Promise<Ending> {
 }
 
 function limited(call: Call, { time }: CommandParts, ending: Promise<Ending>): Promise<Ending> {
+  const { timeLimitMs } = call;
+  if (timeLimitMs === null) return ending;
   return Promise.race([
     ending,
-    time
-      .wait(call.timeLimitMs)
-      .then((): Ending => ({ kind: 'timedOut', afterMs: call.timeLimitMs, stdout: '', stderr: '' })),
+    time.wait(timeLimitMs).then((): Ending => ({ kind: 'timedOut', afterMs: timeLimitMs, stdout: '', stderr: '' })),
   ]);
 }
 

@@ -76,7 +76,9 @@ export async function runSubmit(call: Call, parts: SubmitParts): Promise<Ending>
   const { time, processes, tokenOf } = parts;
   const request = parseSubmission(call.argv, parts);
   const process = processes.start(tokenOf(request.submission.name) ?? '');
-  const deadline = time.wait(call.timeLimitMs).then((): Ending => {
+  const { timeLimitMs } = call;
+  if (timeLimitMs === null) throw new Error('a submission without a time limit');
+  const deadline = time.wait(timeLimitMs).then((): Ending => {
     if (parts.swarm.strikes('submitUnkillable')) {
       process.unkillableUntilMs = time.nowMs + parts.chance.int(1, UNKILLABLE_MAX_MS);
       time.after(process.unkillableUntilMs - time.nowMs, () => {
@@ -85,7 +87,7 @@ export async function runSubmit(call: Call, parts: SubmitParts): Promise<Ending>
     } else {
       processes.end(process);
     }
-    return { kind: 'timedOut', afterMs: call.timeLimitMs, stdout: '', stderr: '' };
+    return { kind: 'timedOut', afterMs: timeLimitMs, stdout: '', stderr: '' };
   });
   const talk = converse(request, process, parts).then((ending) => {
     processes.end(process);

@@ -93,6 +93,7 @@ export class WorkerHost {
       backend: this.#backend(life, incarnation),
       coordinator: coordinator.portFor(life, this.#principal, () => this.isCutOff),
       store: log.openFor(life, incarnation),
+      sessions: null,
       directories: gatedDirectories(life, scheduler.files.directoriesOf(this.runsDir), this.parts.broken),
       profiles,
       clock: life.clock(clock),

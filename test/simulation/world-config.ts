@@ -68,6 +68,7 @@ const profile = (name: string, over: Partial<Profile>): Profile => ({
   name,
   description: '',
   scriptPath: `/shared/profiles/${name}.sh`,
+  session: null,
   sha256: null,
   cpus: 1,
   memoryMiB: 64,

@@ -11,6 +11,7 @@ import { commandEnvironment } from '../../src/slurm/environment.js';
 import { profileFromPath } from '../../src/slurm/profiles.js';
 import { submitArgv } from '../../src/slurm/submit.js';
 import { endingOf, exited, recording, RELEASES, scripted } from './recorded.js';
+import { runStep } from '../support/steps.js';
 
 const NOW_MS = 1_795_969_000_000;
 const clock = { nowMs: () => NOW_MS, monotonicMs: () => 0, sleep: () => Promise.resolve() };
@@ -38,6 +39,7 @@ const request = (more: Partial<Profile> = {}): SubmitRequest => ({
   token,
   profile: profile(more),
   directory: join(runsDir, jobId),
+  session: null,
 });
 
 function backend(
@@ -450,25 +452,32 @@ describe('a cancel', () => {
 });
 
 describe('a step', () => {
-  const step = { argv: ['hostname', '-f'], timeLimitMs: 5_000, outputLimitBytes: 100 };
+  const step = { argv: ['hostname', '-f'], directory: '/runs/job', environment: { GIVEN: "a,b 'c'" } };
 
   test('P53, P54: always names its job and its size (INV-4)', async () => {
     const { slurm, calls } = backend(() => exited('n1\n'));
-    expect(await slurm.runStep({ ...step, handle: handle('7', 'nautilus') })).toMatchObject({
-      kind: 'ended',
-      exitCode: 0,
-      stdout: 'n1\n',
-    });
+    const sized = { nodes: 2, tasks: 4, cpusPerTask: 3 };
+    const { reply } = await runStep(slurm, { ...step, ...sized, handle: handle('7', 'nautilus') });
+    expect(reply).toEqual({ kind: 'ended', exitCode: 0, signal: null });
     expect(calls[0]?.argv).toEqual([
       '--jobid=7',
       '--clusters=nautilus',
       '--overlap',
-      '--nodes=1',
-      '--ntasks=1',
-      '--cpus-per-task=1',
+      '--nodes=2',
+      '--ntasks=4',
+      '--cpus-per-task=3',
       '--immediate=30',
       '--input=none',
       '--export=ALL',
+      '--chdir=/runs/job',
+      'env',
+      '-u',
+      'SLURM_TIME_FORMAT',
+      '-u',
+      'TZ',
+      '-u',
+      'LC_ALL',
+      "GIVEN=a,b 'c'",
       'hostname',
       '-f',
     ]);
@@ -478,20 +487,20 @@ describe('a step', () => {
     ['no allocation', null, ['hostname']],
     ['no command', '7', []],
     ['an option for a command', '7', ['--jobid=8', 'hostname']],
+    ['a variable for a command', '7', ['LD_PRELOAD=x', 'hostname']],
     ['something else than a job id', '7_1', ['hostname']],
     ['an empty id', ' ', ['hostname']],
   ])('with %s is refused, and nothing is executed (INV-4)', async (_what, id, argv) => {
     const { slurm, calls } = backend(() => exited('n1\n'));
-    expect(await slurm.runStep({ ...step, argv, handle: id === null ? null : handle(id) })).toMatchObject({
-      kind: 'refused',
-    });
+    const { reply } = await runStep(slurm, { ...step, argv, handle: id === null ? null : handle(id) });
+    expect(reply.kind).toBe('refused');
     expect(calls).toEqual([]);
   });
 
   test('any handle: srun is never called without its --jobid (INV-4)', async () => {
     for (const id of ['0', '07', '-7', '7 --nodes=9', '7;x', '7\n8', '12345']) {
       const { slurm, calls } = backend(() => exited(''));
-      await slurm.runStep({ ...step, handle: handle(id) });
+      await runStep(slurm, { ...step, handle: handle(id) });
       for (const { argv } of calls) expect(argv[0]).toMatch(/^--jobid=[1-9][0-9]*$/);
     }
   });

@@ -16,6 +16,7 @@ export function localProfile(runsDir: string, scriptText: string, overrides: Par
     name: 'test',
     description: '',
     scriptPath,
+    session: null,
     sha256: null,
     cpus: null,
     memoryMiB: null,
@@ -61,7 +62,7 @@ export async function prepareLocal(
   const profile = localProfile(runsDir, scriptText, overrides);
   const prepared = await prepareDirectory(files, { parameters: {}, profile });
   if (prepared.kind !== 'ok') throw new Error(prepared.detail);
-  const request = { jobId, token, profile, directory: files.directory };
+  const request = { jobId, token, profile, directory: files.directory, session: null };
   await backend.prepare(request);
   return { files, request, item: { jobId, token, handle: null, sinceMs: 0 } };
 }

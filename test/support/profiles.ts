@@ -4,6 +4,7 @@ export const profile = (over: Partial<Profile> = {}): Profile => ({
   name: 'smoke',
   description: 'Transport smoke test',
   scriptPath: '/profiles/smoke.sh',
+  session: null,
   sha256: null,
   cpus: null,
   memoryMiB: null,

@@ -210,6 +210,7 @@ export class SweepWorld {
         this.#around('worker', port, life, name, run);
     return {
       name: 'w',
+      sessions: null,
       backend: intercepted<WorkerDeps['backend']>(this.backend, BACKEND_CALLS, around('backend')),
       coordinator: intercepted<WorkerDeps['coordinator']>(this.#port(), WORKER_CALLS, around('coordinator')),
       store: this.#log('worker', life, this.logs.worker),

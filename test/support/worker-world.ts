@@ -126,6 +126,18 @@ export class WorkerWorld {
     };
     const log: Log = { info: say, warn: say, error: say };
     const random = new SeededRandom(1);
-    return { name: 'w', backend, coordinator, store, directories, profiles, clock, random, log, config };
+    return {
+      name: 'w',
+      backend,
+      coordinator,
+      store,
+      directories,
+      profiles,
+      clock,
+      random,
+      log,
+      config,
+      sessions: null,
+    };
   }
 }

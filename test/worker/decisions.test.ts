@@ -178,6 +178,7 @@ describe('the first events of a job', () => {
     random: new SeededRandom(1),
     nowMs: 1_800_000_000_000,
     watchLimitMs: 86_400_000,
+    kinds: ['training'],
   };
 
   test('a task that fits becomes a job that waits to be submitted, with the rules it lives by', () => {

@@ -121,6 +121,7 @@ async function withWorker(
     maxRunning: 1,
     config: DEFAULT_WORKER_CONFIG,
     statusEveryMs: TIME_LIMIT_MS,
+    sessions: null,
   } as const;
   const working = runWorker(io, plan, log, over.signal);
   await note(io, 'a worker that runs jobs on this machine');

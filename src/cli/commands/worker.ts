@@ -6,9 +6,19 @@ import { usageError } from '../errors.js';
 import type { Io } from '../io.js';
 import { workerStateDirectory } from '../locations.js';
 import { serviceLog } from '../logging.js';
-import { collect, credentialsOption, jsonOption, positiveNumber, wholeNumber, type ClientOptions } from '../options.js';
+import {
+  collect,
+  credentialsOption,
+  jsonOption,
+  listenAddress,
+  positiveNumber,
+  wholeNumber,
+  type ClientOptions,
+  type ListenAddress,
+} from '../options.js';
 import { checkName } from '../payload.js';
 import { runWorker } from '../run-worker.js';
+import { readSessionGateway, SESSIONS_HELP } from '../session-gateway.js';
 
 interface Options extends ClientOptions {
   readonly backend: BackendName;
@@ -23,6 +33,11 @@ interface Options extends ClientOptions {
   readonly watchLimit?: number;
   readonly keepDirectories?: number;
   readonly statusEvery: number;
+  readonly sessionListen?: ListenAddress;
+  readonly sessionAdvertise?: string;
+  readonly sessionTlsCert?: string;
+  readonly sessionTlsKey?: string;
+  readonly sessionTlsTrust?: string;
 }
 
 const { capacity, pollMs, watchLimitMs, keepDirectoryMs } = DEFAULT_WORKER_CONFIG;
@@ -70,6 +85,18 @@ export function define(command: Command, io: Io): void {
       positiveNumber(86_400),
       DEFAULT_STATUS_S,
     )
+    .option(
+      '--session-listen <host:port>',
+      'serve sessions: listen here for the agents that run on their nodes; port 0 is any free one (default: off)',
+      listenAddress,
+    )
+    .option(
+      '--session-advertise <host>',
+      'name or address under which nodes reach it (default: the host of --session-listen, or what this machine calls itself)',
+    )
+    .option('--session-tls-cert <file>', 'agents speak TLS: the certificate, PEM; with --session-tls-key')
+    .option('--session-tls-key <file>', 'its key, PEM')
+    .option('--session-tls-trust <file>', 'what agents check it with, PEM (default: the certificate itself)')
     .addOption(jsonOption())
     .addHelpText(
       'after',
@@ -77,6 +104,8 @@ export function define(command: Command, io: Io): void {
 ${PROFILES_HELP}
 
 ${RUNS_DIR_HELP}
+
+${SESSIONS_HELP}
 
 The log goes to stderr: short lines on a terminal, JSON lines elsewhere or with --json.
 SIGTERM or Ctrl-C: takes no more tasks, leaves jobs running, exits 0; the next start under the same name adopts
@@ -92,6 +121,13 @@ async function work(io: Io, options: Options): Promise<void> {
     clusterConfig: options.clusterConfig,
     trainingProfiles: options.trainingProfile ?? [],
   });
+  const sessions = await readSessionGateway(io, options);
+  if (sessions === null && [...profiles.values()].every(({ scriptPath }) => scriptPath === null) && profiles.size > 0) {
+    throw usageError(
+      'the profiles of this worker serve sessions only, and agents can not dial in',
+      'give --session-listen HOST:PORT, an address that the compute nodes reach',
+    );
+  }
   if (profiles.size === 0) {
     throw usageError(
       'this worker has no profile to offer',
@@ -109,6 +145,7 @@ async function work(io: Io, options: Options): Promise<void> {
     maxRunning: options.maxRunning ?? null,
     config: configOf(options),
     statusEveryMs: options.statusEvery * 1000,
+    sessions,
   };
   await runWorker(io, plan, serviceLog(io, options.json === true), io.signal);
 }

@@ -1,0 +1,168 @@
+import type { SessionCall, SessionReport, SessionView, StepNews } from '../../coordinator/session-api.js';
+import type { Epoch, TaskId } from '../../machines/vocabulary.js';
+import type { WorkerDeps } from '../context.js';
+import type { SessionDeps } from './context.js';
+import type { RunningStep, StepRunner } from './step-runner.js';
+
+const RETRY_MS = { first: 500, max: 10_000 } as const;
+/** What the coordinator has no room for now (nobody reads it fast enough) is offered again after this time. */
+const FULL_RETRY_MS = 100;
+const CALLS_WAIT_MS = 20_000;
+const PIECES_MAX = 64;
+const STEPS_MAX = 50;
+/** Raw bytes in one report, of all steps: what the coordinator takes has a limit (`REPORT_BYTES_MAX`), as JSON. */
+const REPORT_BYTES = 4 * 1024 * 1024;
+
+/** What the link has to know of the sessions. */
+export interface LinkSource {
+  /** Sessions that have a job, with the epoch under which this worker speaks of them. */
+  readonly views: () => readonly { readonly epoch: Epoch; readonly view: SessionView }[];
+  readonly epochOf: (taskId: TaskId) => Epoch | null;
+  readonly take: (call: SessionCall) => void;
+  /** The coordinator has the newest view of the session. */
+  readonly told: (taskId: TaskId) => void;
+}
+
+/** Carries steps from the coordinator to the sessions, and what sessions and steps have to say back. */
+export class SessionLink {
+  readonly #deps: WorkerDeps;
+  readonly #port: SessionDeps['coordinator'];
+  readonly #source: LinkSource;
+  readonly #runner: StepRunner;
+  /** What was told last, as text: a view is told when it is news. */
+  readonly #told = new Map<TaskId, string>();
+  #desk: string | null = null;
+  #after = 0;
+  #poke = new AbortController();
+  #due = false;
+
+  constructor(deps: WorkerDeps, port: SessionDeps['coordinator'], source: LinkSource, runner: StepRunner) {
+    this.#deps = deps;
+    this.#port = port;
+    this.#source = source;
+    this.#runner = runner;
+  }
+
+  /** Something may be news. */
+  poke(): void {
+    this.#due = true;
+    this.#poke.abort();
+  }
+
+  /** Runs until the signal aborts. */
+  async run(signal: AbortSignal): Promise<void> {
+    const stop = (): void => this.#poke.abort();
+    signal.addEventListener('abort', stop, { once: true });
+    await Promise.all([this.#takeCalls(signal), this.#report(signal)]);
+  }
+
+  async #takeCalls(signal: AbortSignal): Promise<void> {
+    let waitMs: number = RETRY_MS.first;
+    while (!signal.aborted) {
+      const answer = await this.#port.calls({ desk: this.#desk, after: this.#after, waitMs: CALLS_WAIT_MS }, signal);
+      if (signal.aborted) return;
+      if (answer.kind !== 'answered') {
+        await this.#deps.clock.sleep(waitMs, signal);
+        waitMs = Math.min(RETRY_MS.max, waitMs * 2);
+        continue;
+      }
+      waitMs = RETRY_MS.first;
+      this.#meet(answer.value.desk);
+      for (const { seq, call } of answer.value.calls) {
+        if (seq <= this.#after) continue;
+        this.#after = seq;
+        this.#source.take(call);
+      }
+    }
+  }
+
+  /** A coordinator that has restarted knows nothing: it is told everything again, and numbers its calls anew. */
+  #meet(desk: string): void {
+    if (desk === this.#desk) return;
+    this.#desk = desk;
+    this.#after = 0;
+    this.#told.clear();
+    this.poke();
+  }
+
+  async #report(signal: AbortSignal): Promise<void> {
+    let waitMs: number = RETRY_MS.first;
+    while (!signal.aborted) {
+      if (!this.#due) await this.#rest(CALLS_WAIT_MS);
+      this.#due = false;
+      const { report, views, steps } = this.#news();
+      if (report.views.length === 0 && report.steps.length === 0) continue;
+      const answer = await this.#port.report(report);
+      if (answer.kind !== 'answered') {
+        this.#due = true;
+        await this.#deps.clock.sleep(waitMs, signal);
+        waitMs = Math.min(RETRY_MS.max, waitMs * 2);
+        continue;
+      }
+      waitMs = RETRY_MS.first;
+      this.#meet(answer.value.desk);
+      for (const [taskId, text] of views) {
+        this.#told.set(taskId, text);
+        this.#source.told(taskId);
+      }
+      let full = false;
+      for (const [index, step] of steps.entries()) full = this.#taken(step, answer.value.taken[index] ?? null) || full;
+      if (full) {
+        await this.#deps.clock.sleep(FULL_RETRY_MS, signal);
+        this.#due = true;
+      }
+    }
+  }
+
+  async #rest(ms: number): Promise<void> {
+    await this.#deps.clock.sleep(ms, this.#poke.signal);
+    this.#poke = new AbortController();
+  }
+
+  #news(): {
+    readonly report: SessionReport;
+    readonly views: ReadonlyMap<TaskId, string>;
+    readonly steps: readonly RunningStep[];
+  } {
+    const views = new Map<TaskId, string>();
+    const changed = this.#source.views().filter(({ epoch, view }) => {
+      const text = JSON.stringify([epoch, view]);
+      if (this.#told.get(view.taskId) === text) return false;
+      views.set(view.taskId, text);
+      return true;
+    });
+    const steps: RunningStep[] = [];
+    const news: StepNews[] = [];
+    let roomBytes = REPORT_BYTES;
+    for (const step of this.#runner.all()) {
+      if (steps.length >= STEPS_MAX || roomBytes <= 0) break;
+      const epoch = this.#source.epochOf(step.taskId);
+      if (!step.wanted || epoch === null || !hasNews(step)) continue;
+      const pieces = step.output.pieces(PIECES_MAX, roomBytes);
+      for (const { data } of pieces) roomBytes -= data.length;
+      const { taskId, stepId, notice } = step;
+      steps.push(step);
+      news.push({ taskId, epoch, stepId, pieces: [...pieces], notice, end: step.end });
+    }
+    return { report: { views: changed, steps: news }, views, steps };
+  }
+
+  /** True: the coordinator had no room for all of it. */
+  #taken(
+    step: RunningStep,
+    taken: { readonly stdout: number; readonly stderr: number; readonly ended: boolean } | null,
+  ): boolean {
+    if (taken === null) {
+      // Nobody asks for it any more, or not yet again; who does is told the rest.
+      step.wanted = false;
+      return false;
+    }
+    step.notice = null;
+    step.output.taken(taken);
+    if (!taken.ended) return hasNews(step);
+    this.#runner.forget(step.stepId);
+    return false;
+  }
+}
+
+const hasNews = (step: RunningStep): boolean => !step.output.isEmpty || step.end !== null || step.notice !== null;

@@ -1,0 +1,77 @@
+import type { OutputPiece, OutputStream } from '../../coordinator/session-api.js';
+
+/** Bytes of one piece on the wire, before base64. */
+const PIECE_BYTES = 64 * 1024;
+
+interface Held {
+  readonly stream: OutputStream;
+  readonly offset: number;
+  readonly bytes: Buffer;
+}
+
+/**
+ * What a step has written and the coordinator has not taken yet. Both streams together are kept up to a limit; what is
+ * beyond is counted and dropped, so that the step itself never waits (its pipes are drained all the time).
+ */
+export class StepOutput {
+  readonly #limitBytes: number;
+  #held: Held[] = [];
+  readonly #next = { stdout: 0, stderr: 0 };
+  #kept = 0;
+  #dropped = 0;
+
+  constructor(limitBytes: number) {
+    this.#limitBytes = limitBytes;
+  }
+
+  get droppedBytes(): number {
+    return this.#dropped;
+  }
+
+  get isEmpty(): boolean {
+    return this.#held.length === 0;
+  }
+
+  add(stream: OutputStream, bytes: Buffer): void {
+    const room = Math.max(0, this.#limitBytes - this.#kept);
+    const kept = bytes.length > room ? bytes.subarray(0, room) : bytes;
+    this.#dropped += bytes.length - kept.length;
+    this.#kept += kept.length;
+    for (let from = 0; from < kept.length; from += PIECE_BYTES) {
+      // A copy: what a stream hands out may be a window of a larger block that would be kept with it.
+      const part = Buffer.from(kept.subarray(from, from + PIECE_BYTES));
+      if (!this.#grow(stream, part)) this.#held.push({ stream, offset: this.#next[stream], bytes: part });
+      this.#next[stream] += part.length;
+    }
+  }
+
+  /** Small writes that follow each other become one piece. */
+  #grow(stream: OutputStream, part: Buffer): boolean {
+    const last = this.#held.at(-1);
+    if (last?.stream !== stream || last.bytes.length + part.length > PIECE_BYTES) return false;
+    this.#held[this.#held.length - 1] = { ...last, bytes: Buffer.concat([last.bytes, part]) };
+    return true;
+  }
+
+  /** The oldest pieces, at most so many and so many bytes, but one if there is any. */
+  pieces(count: number, limitBytes: number): readonly OutputPiece[] {
+    const pieces: OutputPiece[] = [];
+    let bytes = 0;
+    for (const held of this.#held.slice(0, count)) {
+      if (pieces.length > 0 && bytes + held.bytes.length > limitBytes) break;
+      bytes += held.bytes.length;
+      pieces.push({ stream: held.stream, offset: held.offset, data: held.bytes.toString('base64') });
+    }
+    return pieces;
+  }
+
+  /** Forgets what the coordinator has: all bytes of each stream before these. */
+  taken(until: Readonly<Record<OutputStream, number>>): void {
+    this.#held = this.#held.flatMap((held) => {
+      const drop = until[held.stream] - held.offset;
+      if (drop <= 0) return [held];
+      if (drop >= held.bytes.length) return [];
+      return [{ stream: held.stream, offset: held.offset + drop, bytes: held.bytes.subarray(drop) }];
+    });
+  }
+}

@@ -1,0 +1,293 @@
+import { LEAVE_RUNNING, type StepReply } from '../../backend.js';
+import type { StdinPiece, StepRequest } from '../../coordinator/session-api.js';
+import { clip } from '../../events/schema-parts.js';
+import type { AgentLink, AgentStepControl, AgentStepEnd } from '../../gateway/agent-port.js';
+import { contextOf, phaseOf, type Job } from '../../machines/job-aggregate.js';
+import { sessionContextOf } from '../../machines/session-aggregate.js';
+import type { SessionMachineEvent, StepEnd } from '../../machines/session-events.js';
+import type { StepId, TaskId } from '../../machines/vocabulary.js';
+import type { WorkerDeps } from '../context.js';
+import type { SessionBook } from './session-book.js';
+import { admission, refusal, STEP_WORDS_MAX, type Admission } from './step-admission.js';
+import { StepOutput } from './step-output.js';
+
+/** A step that was asked for while a rank is on its way back (its connection broke, the worker restarted) waits for it. */
+const READY_WAIT_MS = 30_000;
+/** Typing is noted as a user's activity this often. */
+const ACTIVITY_EVERY_MS = 60_000;
+/** What nobody takes is forgotten after this time. */
+const KEEP_ENDED_MS = 600_000;
+
+/** A step that somebody asked this process for. Times are monotonic ms. */
+export interface RunningStep {
+  readonly taskId: TaskId;
+  readonly stepId: StepId;
+  readonly output: StepOutput;
+  notice: string | null;
+  end: StepEnd | null;
+  endedAtMs: number | null;
+  /** The coordinator knows of it and wants what it writes. */
+  wanted: boolean;
+}
+
+interface Live extends RunningStep {
+  readonly stop: AbortController;
+  control: AgentStepControl | null;
+  stdinAt: number;
+}
+
+/** What the runner has to know of the rest. */
+export interface StepSurroundings {
+  readonly job: (taskId: TaskId) => Job | null;
+  readonly link: (taskId: TaskId, rank: number) => AgentLink | null;
+  /** Something is to be reported. */
+  readonly onNews: () => void;
+  /** Resolves at the next change of the session, at the latest after so many ms. */
+  readonly changed: (taskId: TaskId, withinMs: number) => Promise<void>;
+}
+
+/** Runs the steps of this worker's sessions: inside the allocation that is held, or by a rank's agent. */
+export class StepRunner {
+  readonly #deps: WorkerDeps;
+  readonly #book: SessionBook;
+  readonly #around: StepSurroundings;
+  readonly #steps = new Map<StepId, Live>();
+  readonly #activityAtMs = new Map<TaskId, number>();
+  #leaving = false;
+
+  constructor(deps: WorkerDeps, book: SessionBook, around: StepSurroundings) {
+    this.#deps = deps;
+    this.#book = book;
+    this.#around = around;
+  }
+
+  all(): IterableIterator<RunningStep> {
+    return this.#steps.values();
+  }
+
+  forget(stepId: StepId): void {
+    this.#steps.delete(stepId);
+  }
+
+  /** Forgets what has ended and was not fetched for long. */
+  sweep(): void {
+    const beforeMs = this.#deps.clock.monotonicMs() - KEEP_ENDED_MS;
+    for (const { stepId, endedAtMs } of this.#steps.values())
+      if (endedAtMs !== null && endedAtMs < beforeMs) this.#steps.delete(stepId);
+  }
+
+  /** Takes a step up. Asked for again, it is the same step. Resolves when it has ended and that is recorded. */
+  async request(taskId: TaskId, request: StepRequest, by: string): Promise<void> {
+    const { stepId } = request;
+    const known = this.#steps.get(stepId);
+    if (known !== undefined) {
+      known.wanted = true;
+      this.#around.onNews();
+      return;
+    }
+    const step = this.#track(taskId, request);
+    const past = await this.#pastEnd(taskId, stepId);
+    this.#ended(step, past ?? (await this.#run(step, request, by)));
+  }
+
+  /** Asks for a step's end; it is recorded first. */
+  async cancel(taskId: TaskId, stepId: StepId, by: string): Promise<void> {
+    await this.#book.record(taskId, () => [
+      { type: 'step.cancelRequested', v: 1, atMs: this.#nowMs(), stepId, by: clip(by, 200) },
+    ]);
+    const step = this.#steps.get(stepId);
+    step?.stop.abort();
+    step?.control?.cancel();
+  }
+
+  /** Passes on what a user types, in order; a piece that came before is not passed on again. */
+  async input(taskId: TaskId, stepId: StepId, { offset, data, end }: StdinPiece): Promise<void> {
+    const step = this.#steps.get(stepId);
+    if (step === undefined || offset > step.stdinAt) return;
+    const bytes = Buffer.from(data, 'base64').subarray(step.stdinAt - offset);
+    step.stdinAt += bytes.length;
+    await this.#noteActivity(taskId);
+    if (bytes.length > 0) step.control?.write(bytes);
+    if (end) step.control?.endInput();
+    await step.control?.inputTaken();
+  }
+
+  /** Ends every step of a session; each end is recorded when it is seen. */
+  async cancelAll(taskId: TaskId, by: string): Promise<void> {
+    for (const step of [...this.#steps.values()])
+      if (step.taskId === taskId && step.end === null) await this.cancel(taskId, step.stepId, by);
+  }
+
+  /** The worker stops: what runs in an allocation goes on, and nobody follows it any more. */
+  leave(): void {
+    this.#leaving = true;
+    for (const { stop } of this.#steps.values()) stop.abort(LEAVE_RUNNING);
+  }
+
+  #track(taskId: TaskId, { stepId, outputLimitBytes }: StepRequest): Live {
+    const step: Live = {
+      taskId,
+      stepId,
+      output: new StepOutput(outputLimitBytes),
+      notice: null,
+      end: null,
+      endedAtMs: null,
+      wanted: true,
+      stop: new AbortController(),
+      control: null,
+      stdinAt: 0,
+    };
+    this.#steps.set(stepId, step);
+    return step;
+  }
+
+  /** How a step ended that an earlier life of this worker ran: it is not run a second time. */
+  async #pastEnd(taskId: TaskId, stepId: StepId): Promise<StepEnd | null> {
+    const session = await this.#book.load(taskId);
+    if (session === null) return null;
+    return sessionContextOf(session).pastSteps.find((step) => step.stepId === stepId)?.end ?? null;
+  }
+
+  /** Only the first to be recorded counts: whoever could not record the intention starts nothing. */
+  async #run(step: Live, request: StepRequest, by: string): Promise<StepEnd> {
+    const admitted = await this.#admit(step, request);
+    if (admitted.kind === 'refused') return refusal(admitted.detail);
+    const { taskId, stepId } = step;
+    const noticeDue = admitted.noticeDue;
+    const recorded = await this.#book.record(taskId, () => [requested(request, by, this.#nowMs())]);
+    if (recorded.length === 0) return refusal('the session ended, or lost a rank, just now; nothing was started');
+    if (noticeDue !== null) step.notice = noticeDue;
+    this.#around.onNews();
+    const end =
+      request.mode === 'run' ? await this.#runInAllocation(step, request) : await this.#runAtAgent(step, request);
+    if (!this.#leaving) await this.#recordEnd(taskId, stepId, end);
+    return end;
+  }
+
+  async #admit(step: Live, request: StepRequest): Promise<Exclude<Admission, { kind: 'notYet' }>> {
+    const untilMs = this.#deps.clock.monotonicMs() + READY_WAIT_MS;
+    for (;;) {
+      const session = await this.#book.load(step.taskId);
+      const verdict = admission(session, this.#around.job(step.taskId), request);
+      const waitMs = untilMs - this.#deps.clock.monotonicMs();
+      if (verdict.kind !== 'notYet') return verdict;
+      if (waitMs <= 0) return { kind: 'refused', detail: verdict.detail };
+      if (step.stop.signal.aborted) return { kind: 'refused', detail: 'it was cancelled before it was started' };
+      await this.#around.changed(step.taskId, Math.min(waitMs, 1_000));
+    }
+  }
+
+  async #runInAllocation(step: Live, request: Extract<StepRequest, { mode: 'run' }>): Promise<StepEnd> {
+    const job = this.#around.job(step.taskId);
+    // Not the job of a moment ago: without a live handle nothing is started (INV-4).
+    const handle = job !== null && phaseOf(job) === 'Running' ? contextOf(job).handle : null;
+    const profile = job === null ? undefined : this.#deps.profiles.get(contextOf(job).profile);
+    const directory = job === null ? '' : this.#deps.directories.path(contextOf(job).jobId);
+    const nodes = request.nodes ?? 1;
+    const reply = await this.#deps.backend.runStep({
+      handle,
+      argv: request.argv,
+      nodes,
+      tasks: request.tasks ?? nodes,
+      cpusPerTask: request.cpusPerTask ?? 1,
+      directory,
+      environment: { ...profile?.environment, OPEN_COMPUTE_DIRECTORY: directory },
+      timeLimitMs: request.timeLimitS === null ? null : request.timeLimitS * 1000,
+      onOutput: (stream, bytes) => this.#wrote(step, stream, bytes),
+      signal: step.stop.signal,
+    });
+    return endOfReply(reply, step.output.droppedBytes);
+  }
+
+  async #runAtAgent(step: Live, request: Extract<StepRequest, { mode: 'exec' }>): Promise<StepEnd> {
+    const link = this.#around.link(step.taskId, request.rank);
+    if (link === null) return refusal(`the agent of rank ${String(request.rank)} is not in; nothing was started`);
+    const { stepId, argv, stdin, timeLimitS, outputLimitBytes } = request;
+    const timeLimitMs = timeLimitS === null ? null : timeLimitS * 1000;
+    const ended = await new Promise<AgentStepEnd>((resolve) => {
+      step.control = link.start(
+        { stepId, argv, stdin, timeLimitMs, outputLimitBytes },
+        { output: (stream, bytes) => this.#wrote(step, stream, bytes), ended: resolve },
+      );
+      if (step.stop.signal.aborted) step.control.cancel();
+    });
+    return endOfAgent(ended, step.output.droppedBytes);
+  }
+
+  #wrote(step: Live, stream: 'stdout' | 'stderr', bytes: Buffer): void {
+    step.output.add(stream, bytes);
+    this.#around.onNews();
+  }
+
+  /** Until it is recorded the step counts as under way: a full disk is tried again, for as long as the worker lives. */
+  async #recordEnd(taskId: TaskId, stepId: StepId, end: StepEnd): Promise<void> {
+    for (let waitMs = 1_000; ; waitMs = Math.min(60_000, waitMs * 2)) {
+      try {
+        await this.#book.record(taskId, () => [{ type: 'step.ended', v: 1, atMs: this.#nowMs(), stepId, ...end }]);
+        return;
+      } catch (error) {
+        this.#deps.log.error({ err: error, taskId, stepId }, 'the end of a step could not be recorded, trying again');
+      }
+      await this.#deps.clock.sleep(waitMs);
+      if (this.#leaving) return;
+    }
+  }
+
+  #ended(step: Live, end: StepEnd): void {
+    step.end = end;
+    step.endedAtMs = this.#deps.clock.monotonicMs();
+    this.#around.onNews();
+  }
+
+  async #noteActivity(taskId: TaskId): Promise<void> {
+    const nowMs = this.#deps.clock.monotonicMs();
+    if (nowMs - (this.#activityAtMs.get(taskId) ?? Number.NEGATIVE_INFINITY) < ACTIVITY_EVERY_MS) return;
+    this.#activityAtMs.set(taskId, nowMs);
+    await this.#book.record(taskId, () => [{ type: 'activity.seen', v: 1, atMs: this.#nowMs(), what: 'input' }]);
+  }
+
+  #nowMs(): number {
+    return this.#deps.clock.nowMs();
+  }
+}
+
+function requested(request: StepRequest, by: string, atMs: number): SessionMachineEvent {
+  const { stepId, mode, argv } = request;
+  const words = argv.slice(0, STEP_WORDS_MAX).map((word) => clip(word));
+  const rank = request.mode === 'exec' ? request.rank : null;
+  return { type: 'step.requested', v: 1, atMs, stepId, mode, rank, argv: words, by: clip(by, 200) };
+}
+
+function endOfReply(reply: StepReply, droppedBytes: number): StepEnd {
+  const none = { exitCode: null, signal: null, droppedBytes };
+  switch (reply.kind) {
+    case 'ended':
+      return { how: 'exited', exitCode: reply.exitCode, signal: reply.signal, detail: '', droppedBytes };
+    case 'stopped':
+      return { how: reply.by === 'cancel' ? 'cancelled' : 'timeLimit', detail: '', ...none };
+    case 'refused':
+      return { how: 'refused', detail: clip(reply.detail), ...none };
+    case 'timedOut':
+    case 'unreachable':
+      return {
+        how: 'unknown',
+        detail: clip(`the backend did not answer; it may not have run: ${reply.detail}`),
+        ...none,
+      };
+  }
+}
+
+function endOfAgent(end: AgentStepEnd, ownDropped: number): StepEnd {
+  const none = { exitCode: null, signal: null, droppedBytes: ownDropped };
+  switch (end.kind) {
+    case 'notStarted':
+      return { how: 'refused', detail: clip(end.detail), ...none };
+    case 'lost':
+      return { how: 'unknown', detail: clip(end.detail), ...none };
+    case 'exited': {
+      const { exitCode, signal } = end;
+      const how = end.stoppedBy === 'itself' ? 'exited' : end.stoppedBy === 'cancel' ? 'cancelled' : 'timeLimit';
+      return { how, exitCode, signal, detail: '', droppedBytes: end.droppedBytes + ownDropped };
+    }
+  }
+}
