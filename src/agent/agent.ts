@@ -74,6 +74,15 @@ function readConfig(path: string): Config {
   return { host, port, trust, directory, credentials: template, version: isText(version) ? version : null };
 }
 
+/** The settings as they are now; a file that can not be read for a moment changes nothing. */
+function configOr(before: Config, path: string): Config {
+  try {
+    return readConfig(path);
+  } catch {
+    return before;
+  }
+}
+
 function readRank(variable: string): number {
   const text = process.env[variable];
   if (text === undefined) throw new Error(`the environment has no variable ${variable}, which holds the rank`);
@@ -372,12 +381,15 @@ function dial(config: Config, credential: string): Promise<boolean> {
   });
 }
 
-async function stayConnected(config: Config, rank: number): Promise<never> {
-  const path = config.credentials.split('{rank}').join(String(rank));
+async function stayConnected(configPath: string, first: Config, rank: number): Promise<never> {
+  let config = first;
   let spent = '';
   let waitMs = BACKOFF_MS.first;
   for (;;) {
-    // Read anew each time: a credential is good for one connection, and its file is replaced after that.
+    // Read anew each time: a gateway that restarted may be at another address, and a credential is good for one
+    // connection; its file is replaced after that.
+    config = configOr(config, configPath);
+    const path = config.credentials.split('{rank}').join(String(rank));
     const credential = await readFile(path, 'utf8').then(
       (text) => text.trim(),
       () => '',
@@ -420,7 +432,7 @@ function main(argv: readonly string[]): void {
     for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP'] as const) {
       process.on(signal, () => void end(128 + constants.signals[signal], `it got ${signal}`));
     }
-    void stayConnected(config, rank);
+    void stayConnected(configPath, config, rank);
     void watchDirectory(config.directory);
   } catch (error) {
     say(`cannot start with ${configPath}: ${messageOf(error)}`);

@@ -61,11 +61,14 @@ async function runTasks(
     Array.from({ length: tasks }, async (_, task) => {
       const environment = {
         ...stepEnvironmentOf(inherited, submission),
+        ...request.environment,
         [TASK_VARIABLE]: String(task),
         [NODE_VARIABLE]: String(Math.floor((task * nodes) / tasks)),
       };
-      const cwd = submission.directory;
-      const reply = await runCommand({ argv, cwd, environment, timeLimitMs, onOutput, signal: ending }, clock);
+      const reply = await runCommand(
+        { argv, cwd: request.directory, environment, timeLimitMs, onOutput, signal: ending },
+        clock,
+      );
       if (reply.kind === 'refused') failed.abort();
       return reply;
     }),

@@ -142,4 +142,4 @@ export function classifyStep(ending: Ending): StepReply {
 }
 
 const signalName = (number: number): string =>
-  Object.entries(constants.signals).find(([, value]) => Number(value) === number)?.[0] ?? String(number);
+  Object.entries(constants.signals).find(([, value]) => value === number)?.[0] ?? String(number);

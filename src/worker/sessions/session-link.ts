@@ -5,18 +5,20 @@ import type { SessionDeps } from './context.js';
 import type { RunningStep, StepRunner } from './step-runner.js';
 
 const RETRY_MS = { first: 500, max: 10_000 } as const;
-/** What the coordinator has no room for now (nobody reads it fast enough) is offered again after this time. */
-const FULL_RETRY_MS = 100;
+/** What the coordinator has no room for now, because nobody reads it fast enough, is offered again: one piece, then all. */
+const OFFER_MS = { first: 50, max: 2_000 } as const;
 const CALLS_WAIT_MS = 20_000;
 const PIECES_MAX = 64;
 const STEPS_MAX = 50;
+const VIEWS_MAX = 500;
 /** Raw bytes in one report, of all steps: what the coordinator takes has a limit (`REPORT_BYTES_MAX`), as JSON. */
 const REPORT_BYTES = 4 * 1024 * 1024;
 
 /** What the link has to know of the sessions. */
 export interface LinkSource {
-  /** Sessions that have a job, with the epoch under which this worker speaks of them. */
-  readonly views: () => readonly { readonly epoch: Epoch; readonly view: SessionView }[];
+  readonly sessions: () => readonly TaskId[];
+  /** With the epoch under which this worker speaks of it; null: it has had no job yet. */
+  readonly viewOf: (taskId: TaskId) => { readonly epoch: Epoch; readonly view: SessionView } | null;
   readonly epochOf: (taskId: TaskId) => Epoch | null;
   readonly take: (call: SessionCall) => void;
   /** The coordinator has the newest view of the session. */
@@ -31,6 +33,7 @@ export class SessionLink {
   readonly #runner: StepRunner;
   /** What was told last, as text: a view is told when it is news. */
   readonly #told = new Map<TaskId, string>();
+  readonly #dirty = new Set<TaskId>();
   #desk: string | null = null;
   #after = 0;
   #poke = new AbortController();
@@ -43,7 +46,13 @@ export class SessionLink {
     this.#runner = runner;
   }
 
-  /** Something may be news. */
+  /** The view of a session may be news. */
+  changed(taskId: TaskId): void {
+    this.#dirty.add(taskId);
+    this.poke();
+  }
+
+  /** A step may have something to say. */
   poke(): void {
     this.#due = true;
     this.#poke.abort();
@@ -57,10 +66,11 @@ export class SessionLink {
   }
 
   async #takeCalls(signal: AbortSignal): Promise<void> {
+    const stopped = (): boolean => signal.aborted;
     let waitMs: number = RETRY_MS.first;
     while (!signal.aborted) {
       const answer = await this.#port.calls({ desk: this.#desk, after: this.#after, waitMs: CALLS_WAIT_MS }, signal);
-      if (signal.aborted) return;
+      if (stopped()) return;
       if (answer.kind !== 'answered') {
         await this.#deps.clock.sleep(waitMs, signal);
         waitMs = Math.min(RETRY_MS.max, waitMs * 2);
@@ -82,19 +92,21 @@ export class SessionLink {
     this.#desk = desk;
     this.#after = 0;
     this.#told.clear();
-    this.poke();
+    for (const taskId of this.#source.sessions()) this.changed(taskId);
   }
 
   async #report(signal: AbortSignal): Promise<void> {
     let waitMs: number = RETRY_MS.first;
     while (!signal.aborted) {
-      if (!this.#due) await this.#rest(CALLS_WAIT_MS);
+      if (!this.#due) await this.#rest(this.#untilOffer());
       this.#due = false;
       const { report, views, steps } = this.#news();
       if (report.views.length === 0 && report.steps.length === 0) continue;
+      if (this.#dirty.size > 0) this.#due = true;
       const answer = await this.#port.report(report);
       if (answer.kind !== 'answered') {
         this.#due = true;
+        for (const taskId of views.keys()) this.#dirty.add(taskId);
         await this.#deps.clock.sleep(waitMs, signal);
         waitMs = Math.min(RETRY_MS.max, waitMs * 2);
         continue;
@@ -105,12 +117,7 @@ export class SessionLink {
         this.#told.set(taskId, text);
         this.#source.told(taskId);
       }
-      let full = false;
-      for (const [index, step] of steps.entries()) full = this.#taken(step, answer.value.taken[index] ?? null) || full;
-      if (full) {
-        await this.#deps.clock.sleep(FULL_RETRY_MS, signal);
-        this.#due = true;
-      }
+      for (const [index, step] of steps.entries()) this.#taken(step, answer.value.taken[index] ?? null);
     }
   }
 
@@ -125,20 +132,25 @@ export class SessionLink {
     readonly steps: readonly RunningStep[];
   } {
     const views = new Map<TaskId, string>();
-    const changed = this.#source.views().filter(({ epoch, view }) => {
-      const text = JSON.stringify([epoch, view]);
-      if (this.#told.get(view.taskId) === text) return false;
-      views.set(view.taskId, text);
-      return true;
-    });
+    const changed: SessionReport['views'] = [];
+    for (const taskId of this.#dirty) {
+      if (changed.length >= VIEWS_MAX) break;
+      this.#dirty.delete(taskId);
+      const told = this.#source.viewOf(taskId);
+      const text = JSON.stringify(told);
+      if (told === null || this.#told.get(taskId) === text) continue;
+      views.set(taskId, text);
+      changed.push(told);
+    }
     const steps: RunningStep[] = [];
     const news: StepNews[] = [];
+    const nowMs = this.#deps.clock.monotonicMs();
     let roomBytes = REPORT_BYTES;
     for (const step of this.#runner.all()) {
       if (steps.length >= STEPS_MAX || roomBytes <= 0) break;
       const epoch = this.#source.epochOf(step.taskId);
-      if (!step.wanted || epoch === null || !hasNews(step)) continue;
-      const pieces = step.output.pieces(PIECES_MAX, roomBytes);
+      if (!step.wanted || epoch === null || !hasNews(step) || step.offer.atMs > nowMs) continue;
+      const pieces = step.output.pieces(step.offer.waitMs > 0 ? 1 : PIECES_MAX, roomBytes);
       for (const { data } of pieces) roomBytes -= data.length;
       const { taskId, stepId, notice } = step;
       steps.push(step);
@@ -147,21 +159,33 @@ export class SessionLink {
     return { report: { views: changed, steps: news }, views, steps };
   }
 
-  /** True: the coordinator had no room for all of it. */
   #taken(
     step: RunningStep,
     taken: { readonly stdout: number; readonly stderr: number; readonly ended: boolean } | null,
-  ): boolean {
+  ): void {
     if (taken === null) {
       // Nobody asks for it any more, or not yet again; who does is told the rest.
       step.wanted = false;
-      return false;
+      return;
     }
     step.notice = null;
-    step.output.taken(taken);
-    if (!taken.ended) return hasNews(step);
-    this.#runner.forget(step.stepId);
-    return false;
+    const moved = step.output.taken(taken);
+    if (taken.ended) this.#runner.forget(step.stepId);
+    if (!hasNews(step) || moved) step.offer = { atMs: 0, waitMs: 0 };
+    else {
+      const waitMs = Math.min(OFFER_MS.max, Math.max(OFFER_MS.first, step.offer.waitMs * 2));
+      step.offer = { atMs: this.#deps.clock.monotonicMs() + waitMs, waitMs };
+    }
+    if (hasNews(step) && step.offer.waitMs === 0) this.#due = true;
+  }
+
+  /** Until something is to be offered again, ms. */
+  #untilOffer(): number {
+    const nowMs = this.#deps.clock.monotonicMs();
+    let waitMs = CALLS_WAIT_MS;
+    for (const step of this.#runner.all())
+      if (step.wanted && hasNews(step)) waitMs = Math.min(waitMs, Math.max(0, step.offer.atMs - nowMs));
+    return waitMs;
   }
 }
 

@@ -5,7 +5,6 @@ import { sessionContextOf, sessionStateOf, type Session } from '../../machines/s
 import { expiredClock } from '../../machines/session-rules.js';
 import { SESSION_KIND } from '../../machines/task-context.js';
 import type { CancelReason, Epoch, JobId, TaskId } from '../../machines/vocabulary.js';
-import { whenAborted } from '../../runtime/clock.js';
 import type { Canceller } from '../cancel.js';
 import type { WorkerDeps } from '../context.js';
 import type { PrepareReply } from '../directories.js';
@@ -68,7 +67,8 @@ export class Sessions {
       changed: (taskId, withinMs) => this.#nextChange(taskId, withinMs),
     });
     const source = {
-      views: () => this.#views(),
+      sessions: () => [...this.#book.all()].map(([taskId]) => taskId),
+      viewOf: (taskId: TaskId) => this.#viewOf(taskId),
       epochOf: (taskId: TaskId) => this.#epochOf(taskId),
       take: (call: SessionCall) => this.#take(call),
       told: (taskId: TaskId) => {
@@ -182,6 +182,7 @@ export class Sessions {
     const job = this.#jobs.get(jobId) ?? (await this.#jobs.past(jobId));
     if (session === null || job === null || sessionContextOf(session).jobId !== jobId) return;
     if (isTerminal(job)) {
+      this.#link.changed(taskId);
       await this.#jobIsOver(taskId, job);
       return;
     }
@@ -258,7 +259,7 @@ export class Sessions {
     this.#drainUntilMs.delete(taskId);
     // It leaves memory when its last view has been told.
     if (job.aftermath.delivered) this.#current.delete(taskId);
-    this.#link.poke();
+    this.#link.changed(taskId);
   }
 
   /** Whether steps have still to end, and may. */
@@ -359,14 +360,12 @@ export class Sessions {
     });
   }
 
-  #views(): readonly { readonly epoch: Epoch; readonly view: SessionView }[] {
-    const views: { readonly epoch: Epoch; readonly view: SessionView }[] = [];
-    for (const [taskId, session] of this.#book.all()) {
-      const { epoch } = sessionContextOf(session);
-      const job = this.#jobOf(taskId);
-      if (epoch !== null) views.push({ epoch, view: viewOf(session, job !== null && isTerminal(job)) });
-    }
-    return views;
+  #viewOf(taskId: TaskId): { readonly epoch: Epoch; readonly view: SessionView } | null {
+    const session = this.#book.get(taskId);
+    const epoch = session === null ? null : sessionContextOf(session).epoch;
+    if (session === null || epoch === null) return null;
+    const job = this.#jobOf(taskId);
+    return { epoch, view: viewOf(session, job !== null && isTerminal(job)) };
   }
 
   /** Of the session's job; of a task whose job has not come so far, that of its lease. */
@@ -385,7 +384,7 @@ export class Sessions {
   #changed(taskId: TaskId): void {
     this.#changes.get(taskId)?.abort();
     this.#changes.delete(taskId);
-    this.#link.poke();
+    this.#link.changed(taskId);
   }
 
   async #nextChange(taskId: TaskId, withinMs: number): Promise<void> {

@@ -28,6 +28,8 @@ export interface RunningStep {
   endedAtMs: number | null;
   /** The coordinator knows of it and wants what it writes. */
   wanted: boolean;
+  /** It had no room for more: offered again at this time, and later each time. */
+  offer: { readonly atMs: number; readonly waitMs: number };
 }
 
 interface Live extends RunningStep {
@@ -82,6 +84,7 @@ export class StepRunner {
     const known = this.#steps.get(stepId);
     if (known !== undefined) {
       known.wanted = true;
+      known.offer = { atMs: 0, waitMs: 0 };
       this.#around.onNews();
       return;
     }
@@ -133,6 +136,7 @@ export class StepRunner {
       end: null,
       endedAtMs: null,
       wanted: true,
+      offer: { atMs: 0, waitMs: 0 },
       stop: new AbortController(),
       control: null,
       stdinAt: 0,
