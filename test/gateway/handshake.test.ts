@@ -3,6 +3,7 @@ import { mintCredential } from '../../src/gateway/credential.js';
 import { closes, HELLO, join, lineOf, peer, type Peer } from '../support/agent-peer.js';
 import { rankId, testGateway, type TestGateway } from '../support/gateways.js';
 import { epoch, jobId } from '../support/ids.js';
+import { flush } from '../support/manual-clock.js';
 import { SeededRandom } from '../support/seeded-random.js';
 import { eventually } from '../support/wait.js';
 
@@ -168,13 +169,19 @@ describe('connections that say nothing', () => {
 
   test('and do not hang up after their refusal are cut off', async () => {
     const { gateway, clock } = await testGateway();
-    const one = peer(gateway.address);
-    one.socket.pause();
+    const one = peer({ ...gateway.address, allowHalfOpen: true });
     one.say('nonsense');
-    await eventually(() => (clock.nextWakeAtMs() === 1_000 ? true : null));
-    await clock.advance(1_000);
-    one.socket.resume();
-    await closes(one);
+    await lineOf(one);
+    await clock.advance(999);
+    one.say('it is still read, and dropped');
+    await flush();
+    expect(one.closed()).toBe(false);
+    await clock.advance(1);
+    await eventually(() => {
+      // Only who writes notices that the other end has gone for good.
+      if (!one.closed()) one.say('anybody?');
+      return one.closed() ? true : null;
+    });
     expect(one.text()).toBe('refused\n');
   });
 });

@@ -47,7 +47,7 @@ test(
 
     const other = sessionDirectory(gateway.address, elsewhere.trust);
     other.give(0, gateway.issue(rankId()));
-    await says(startRank(other, 0, unchecked), /self-signed certificate/);
+    await says(startRank(other, 0, unchecked), /self.signed certificate/);
     await eventually(() => (logged().includes('no TLS') ? true : null));
 
     const name = sessionDirectory(impostor.gateway.address, elsewhere.trust);

@@ -18,6 +18,8 @@ interface Where {
   readonly localAddress?: string;
   /** PEM to trust: speaks TLS. */
   readonly trust?: string;
+  /** Goes on after the gateway has said its last. */
+  readonly allowHalfOpen?: boolean;
 }
 
 const open = new Set<Socket>();
@@ -29,8 +31,8 @@ export function hangUpPeers(): void {
 }
 
 /** A connection to a gateway, with a test at its other end. */
-export function peer({ port, localAddress, trust }: Where): Peer {
-  const to = { host: '127.0.0.1', port, ...(localAddress === undefined ? {} : { localAddress }) };
+export function peer({ port, localAddress, trust, allowHalfOpen = false }: Where): Peer {
+  const to = { host: '127.0.0.1', port, allowHalfOpen, ...(localAddress === undefined ? {} : { localAddress }) };
   const socket = trust === undefined ? connect(to) : connectTls({ ...to, ca: trust });
   open.add(socket);
   let text = '';
