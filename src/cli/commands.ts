@@ -16,6 +16,7 @@ export interface CommandEntry {
 
 const TASKS = 'Tasks:';
 const RUN = 'Services:';
+const SESSIONS = 'Interactive work:';
 const LOG = 'The log:';
 
 export const COMMANDS: readonly CommandEntry[] = [
@@ -76,6 +77,12 @@ export const COMMANDS: readonly CommandEntry[] = [
     group: TASKS,
     summary: 'show what may be run, and how many workers offer it',
     load: () => import('./commands/profiles.js'),
+  },
+  {
+    name: 'session',
+    group: SESSIONS,
+    summary: 'hold a machine, or several, for a while, and run commands inside',
+    load: () => import('./commands/session.js'),
   },
   {
     name: 'explain',

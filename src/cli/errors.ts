@@ -14,6 +14,18 @@ export class CliError extends Error {
   }
 }
 
+/** The command did what it was asked; the exit code is not its own, but that of what it ran. Nothing is said about it. */
+export class ExitWith extends Error {
+  override readonly name = 'ExitWith';
+  /** 1 to 255. */
+  readonly exitCode: number;
+
+  constructor(exitCode: number) {
+    super(`exit with ${String(exitCode)}`);
+    this.exitCode = exitCode;
+  }
+}
+
 export const usageError = (message: string, hint = ''): CliError => new CliError(EXIT.usage, message, hint);
 
 /** By name: their classes would bring zod and xstate into every start. Each says itself what to do. */

@@ -1,9 +1,9 @@
 import type { Clock } from '../runtime/clock.js';
 import type { Random } from '../runtime/random.js';
 
-/** Where text goes. Resolves when the system took it; rejects with the stream's error (`EPIPE`, …). */
+/** Where text goes, or bytes as they are. Resolves when the system took it; rejects with the stream's error (`EPIPE`, …). */
 export interface Sink {
-  write(text: string): Promise<void>;
+  write(text: string | Uint8Array): Promise<void>;
   /** A terminal: tables may be cut to its width, JSON is indented. */
   readonly isTerminal: boolean;
   readonly columns: number;
@@ -14,6 +14,8 @@ export interface Io {
   readonly stdout: Sink;
   readonly stderr: Sink;
   readonly stdin: AsyncIterable<Uint8Array>;
+  /** Nobody waits for more of it: whoever still does gets an error, and it does not keep the process alive. */
+  closeStdin(): void;
   readonly env: Readonly<Record<string, string | undefined>>;
   /** Absolute. */
   readonly cwd: string;

@@ -17,12 +17,15 @@ export function processIo(): Io {
   process.umask(0o077);
   const controller = new AbortController();
   let readsStdin = false;
+  const closeStdin = (): void => {
+    if (readsStdin) process.stdin.destroy();
+  };
   for (const name of ['SIGINT', 'SIGTERM'] as const) {
     process.on(name, () => {
       if (controller.signal.aborted) process.exit(128 + SIGNAL_NUMBERS[name]);
       controller.abort(name);
       // Reading knows of no signal: whoever waits for more gets an error now.
-      if (readsStdin) process.stdin.destroy();
+      closeStdin();
     });
   }
   process.stdout.on('error', (error) => {
@@ -38,6 +41,7 @@ export function processIo(): Io {
       readsStdin = true;
       return process.stdin;
     },
+    closeStdin,
     env: process.env,
     cwd: process.cwd(),
     clock: systemClock,

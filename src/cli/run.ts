@@ -1,6 +1,6 @@
 import { Command, CommanderError } from 'commander';
 import { COMMANDS } from './commands.js';
-import { CliError, errnoOf, reportOf } from './errors.js';
+import { CliError, errnoOf, ExitWith, reportOf } from './errors.js';
 import { EXIT, EXIT_CODES_HELP } from './exit-codes.js';
 import type { Io } from './io.js';
 import { packageVersion } from './package-version.js';
@@ -37,11 +37,12 @@ export async function runCli(argv: readonly string[], io: Io): Promise<number> {
     await program.parseAsync(argv, { from: 'user' });
     return EXIT.ok;
   } catch (error) {
+    if (error instanceof ExitWith) return error.exitCode;
     if (error instanceof CommanderError && usage === '') return error.exitCode === 0 ? EXIT.ok : EXIT.usage;
     if (errnoOf(error) === 'EPIPE') return EXIT.ok;
     if (io.signal.aborted && !(error instanceof CliError)) return EXIT.interrupted;
     const shown = error instanceof CommanderError ? usageErrorOf(usage, wanted) : error;
-    return await sayError(io, shown, argv.includes('--json'));
+    return await sayError(io, shown, ownWords(argv).includes('--json'));
   } finally {
     await Promise.allSettled(written);
   }
@@ -56,6 +57,12 @@ export async function sayError(io: Io, error: unknown, json: boolean): Promise<n
     : `open-compute: ${printableText(message)}\n${hint === '' ? '' : `hint: ${printableLine(hint)}\n`}`;
   await io.stderr.write(debug === '' ? text : `${text}${printableText(debug)}\n`).catch(() => undefined);
   return exitCode;
+}
+
+/** Without what follows `--`: those are the words of another command. */
+function ownWords(argv: readonly string[]): readonly string[] {
+  const end = argv.indexOf('--');
+  return end < 0 ? argv : argv.slice(0, end);
 }
 
 /** The first word that is no option; behind `help` the second one. */

@@ -6,7 +6,8 @@ import { systemRandom } from '../../../src/runtime/random.js';
 export interface CliOptions {
   readonly cwd?: string;
   readonly env?: Readonly<Record<string, string>>;
-  readonly stdin?: string | Uint8Array;
+  /** As an iterable it is read as it comes. */
+  readonly stdin?: string | Uint8Array | AsyncIterable<Uint8Array>;
   readonly isTerminal?: boolean;
 }
 
@@ -15,6 +16,8 @@ export interface Ended {
   readonly code: number;
   readonly stdout: string;
   readonly stderr: string;
+  /** stdout, byte for byte. */
+  readonly bytes: Buffer;
 }
 
 /** A command line under way, in this process. */
@@ -27,15 +30,16 @@ export interface Running {
   readonly interrupt: () => void;
 }
 
-function sink(isTerminal: boolean): Sink & { readonly text: () => string } {
-  let text = '';
+function sink(isTerminal: boolean): Sink & { readonly bytes: () => Buffer; readonly text: () => string } {
+  const written: Buffer[] = [];
   return {
     write: async (more) => {
-      text += more;
+      written.push(Buffer.from(more));
     },
     isTerminal,
     columns: 120,
-    text: () => text,
+    bytes: () => Buffer.concat(written),
+    text: () => Buffer.concat(written).toString(),
   };
 }
 
@@ -47,20 +51,27 @@ export function start(argv: readonly string[], options: CliOptions = {}): Runnin
     stdout,
     stderr,
     stdin: bytesOf(options.stdin ?? ''),
+    closeStdin: () => undefined,
     env: { HOME: '/nonexistent', PATH: process.env['PATH'], ...options.env },
     cwd: options.cwd ?? '/',
     clock: systemClock,
     random: systemRandom,
     signal: controller.signal,
   };
-  const ended = runCli(argv, io).then((code) => ({ code, stdout: stdout.text(), stderr: stderr.text() }));
+  const ended = runCli(argv, io).then((code) => ({
+    ...{ code, stdout: stdout.text(), stderr: stderr.text(), bytes: stdout.bytes() },
+  }));
   return { ended, stdout: stdout.text, stderr: stderr.text, interrupt: () => controller.abort() };
 }
 
 /** Runs a command line to its end. */
 export const cli = (argv: readonly string[], options: CliOptions = {}): Promise<Ended> => start(argv, options).ended;
 
-async function* bytesOf(content: string | Uint8Array): AsyncGenerator<Uint8Array> {
+async function* bytesOf(content: string | Uint8Array | AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
+  if (typeof content !== 'string' && Symbol.asyncIterator in content) {
+    yield* content;
+    return;
+  }
   if (content.length > 0) yield typeof content === 'string' ? Buffer.from(content) : content;
 }
 
