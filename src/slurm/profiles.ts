@@ -76,6 +76,8 @@ async function build(file: string, values: unknown, lines: TomlLines): Promise<L
       const problem = variableProblem(variable, value);
       if (problem !== null) problems.push(`${at('environment')}: ${JSON.stringify(variable)} ${problem}`);
     }
+    if (table.sha256 !== undefined && table.script === undefined)
+      problems.push(`${at('sha256')}: is of a script, and there is no key script`);
     let parametersSchema = null;
     if (table.parameters !== undefined) {
       const schema = await readParametersSchema(resolve(base, table.parameters));

@@ -9,6 +9,7 @@ import {
   jobIdOf,
   jobStream,
   parseStreamName,
+  sessionStream,
   streamParts,
   taskStream,
 } from '../../src/events/streams.js';
@@ -110,7 +111,8 @@ describe('names of streams', () => {
     expect(streamParts(jobStream(jobId(3)))).toEqual({ kind: 'job', id: jobId(3) });
     expect(streamParts(taskStream(taskId(3)))).toEqual({ kind: 'task', id: taskId(3) });
     expect(streamParts(backendStream('hpc-1'))).toEqual({ kind: 'backend', id: 'hpc-1' });
-    expect(parseStreamName('session/s_1')).toBe('session/s_1');
+    expect(streamParts(sessionStream(taskId(3)))).toEqual({ kind: 'session', id: taskId(3) });
+    expect(parseStreamName(sessionStream(taskId(3)))).toBe(`session/${taskId(3)}`);
     expect(jobIdOf(jobStream(jobId(3)))).toBe(jobId(3));
   });
 
@@ -118,6 +120,7 @@ describe('names of streams', () => {
     expect(() => parseStreamName('job/42')).toThrow('"job/42" is no stream: a stream is job/<job id>');
     expect(() => parseStreamName(`x${'y'.repeat(10_000)}\n`)).toThrow(/^"xy{99}…" is no stream/);
     expect(() => parseStreamName(`task/${jobId()}`)).toThrow(/is no stream/);
+    expect(() => parseStreamName('session/s_1')).toThrow(/is no stream/);
   });
 });
 

@@ -267,8 +267,9 @@ test('a step ends with its time limit, and all that it wrote comes through, thou
   const job = await submitLocal(backend, runsDir, WAITS_FOR_GO);
   await untilBriefly(backend, job.item, 'Running');
   const { handle } = job;
+  const { directory } = job.files;
   const run = async (script: string, timeLimitMs: number) =>
-    await runStep(backend, { handle, argv: ['sh', '-c', script], timeLimitMs });
+    await runStep(backend, { handle, directory, argv: ['sh', '-c', script], timeLimitMs });
   expect((await run('sleep 600 & sleep 600', 200)).reply).toEqual({ kind: 'stopped', by: 'timeLimit' });
   expect(await run('sleep 600 & echo out; echo err >&2', 20_000)).toEqual({
     reply: { kind: 'ended', exitCode: 0, signal: null },
@@ -278,7 +279,7 @@ test('a step ends with its time limit, and all that it wrote comes through, thou
   const long = await run('i=0; while [ $i -lt 20000 ]; do echo 0123456789; i=$((i+1)); done', 20_000);
   expect(long.stdout).toBe('0123456789\n'.repeat(20_000));
   expect((await run('kill -9 $$', 20_000)).reply).toEqual({ kind: 'ended', exitCode: null, signal: 'SIGKILL' });
-  const missing = await runStep(backend, { handle, argv: ['/no/such/command'] });
+  const missing = await runStep(backend, { handle, directory, argv: ['/no/such/command'] });
   expect(missing.reply).toMatchObject({ kind: 'refused' });
   release(job);
   await untilBriefly(backend, job.item, 'Completed');

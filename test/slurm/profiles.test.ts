@@ -45,6 +45,25 @@ describe('cluster.toml', () => {
     expect((await good(path)).clusterName).toBe('lab');
   });
 
+  test('a profile without a script serves sessions only, with limits of 2 h and 48 h; one with a script serves them where it says so', async () => {
+    const { profiles } = await full();
+    expect(profiles.get('gang')).toMatchObject({
+      scriptPath: null,
+      nodes: 4,
+      session: { idleLimitS: 7_200, maxLifetimeS: 172_800, agentPath: null, nodePath: 'node' },
+    });
+    expect(profiles.get('both')).toMatchObject({
+      scriptPath: join(FIXTURES, 'scripts/smoke.sh'),
+      session: {
+        idleLimitS: 60,
+        maxLifetimeS: 3_600,
+        agentPath: join(FIXTURES, 'scripts/agent.mjs'),
+        nodePath: '/opt/node/bin/node',
+      },
+    });
+    expect(profiles.get('smoke')?.session).toBeNull();
+  });
+
   test('is read with paths relative to it, and with every key', async () => {
     const config = await full();
     expect(config).toMatchObject({
@@ -58,6 +77,7 @@ describe('cluster.toml', () => {
       name: 'smoke',
       description: 'Transport smoke test',
       scriptPath: join(FIXTURES, 'scripts/smoke.sh'),
+      session: null,
       sha256: 'e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855',
       cpus: 1,
       memoryMiB: 512,

@@ -69,7 +69,7 @@ const SRUN: Expected = [
   [/srun\/no-overlap-immediate\./, 'ended 0'],
   [/srun\/exit1\./, 'ended 1'],
   [/(srun\/|argv\/srun-)exit9\./, 'ended 9'],
-  [/srun\/killed\./, 'ended by 9'],
+  [/srun\/killed\./, 'ended by SIGKILL'],
   [/srun\/command-missing\./, 'ended 2'],
   [/srun\/(job-|node-not-in-job)/, 'refused'],
   [/argv\/srun-unknown\./, 'refused'],
