@@ -301,6 +301,23 @@ describe('an agent', () => {
   );
 
   test(
+    'finds a gateway that came up again at another address, and is not confused by settings that it cannot read',
+    async () => {
+      const [, agent] = await joined();
+      await gateway.close();
+      writeFileSync(session.config, 'half a fi');
+      await eventually(() => (agent.said().includes('not connected') ? true : null));
+      gateway = await listen(seen);
+      gateway.expect(jobId(), epoch(), 1);
+      session.moved(gateway.address);
+      session.give(0, gateway.issue(rank()));
+      expect((await seen.link(2)).id).toEqual(rank());
+      expect(isAlive(agent.pid)).toBe(true);
+    },
+    LIMIT_MS,
+  );
+
+  test(
     'waits for its credential, and tries the next one after a refusal',
     async () => {
       const agent = startRank(session, 0);

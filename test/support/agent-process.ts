@@ -30,6 +30,8 @@ export interface SessionDirectory {
   readonly config: string;
   /** Puts a rank's credential where its agent looks for it. */
   give(rank: number, credential: string): void;
+  /** The gateway is at another address from now on. */
+  moved(address: { host: string; port: number }): void;
 }
 
 /** A session's directory with its agents' configuration, as the worker prepares it. */
@@ -39,13 +41,17 @@ export function sessionDirectory(address: { host: string; port: number }, trust:
   mkdirSync(secrets, { recursive: true, mode: 0o700 });
   const config = join(path, 'agent.json');
   const credentials = join(secrets, 'rank-{rank}');
-  writeFileSync(config, JSON.stringify({ ...address, trust, directory: path, credentials, version: 'test' }));
+  const moved = (to: { host: string; port: number }): void => {
+    writeFileSync(`${config}.new`, JSON.stringify({ ...to, trust, directory: path, credentials, version: 'test' }));
+    renameSync(`${config}.new`, config);
+  };
+  moved(address);
   const give = (rank: number, credential: string): void => {
     const file = join(secrets, `rank-${String(rank)}`);
     writeFileSync(`${file}.new`, `${credential}\n`, { mode: 0o600 });
     renameSync(`${file}.new`, file);
   };
-  return { path, config, give };
+  return { path, config, give, moved };
 }
 
 export interface AgentProcess {
