@@ -100,13 +100,13 @@ export const COMMANDS: readonly CommandEntry[] = [
   {
     name: 'inspect',
     group: LOG,
-    summary: "send a job's events through a live machine, for the Stately inspector",
+    summary: 'send the events of a job or a session through a live machine, for the Stately inspector',
     load: () => import('./commands/inspect.js'),
   },
   {
     name: 'machine',
     group: LOG,
-    summary: 'print or draw the state machine of jobs or tasks',
+    summary: 'print or draw the state machine of jobs, tasks or sessions',
     load: () => import('./commands/machine.js'),
   },
 ];

@@ -27,10 +27,18 @@ export async function* changesOf(io: Io, items: AsyncIterable<WatchItem>): Async
   }
 }
 
-/** Waits for a task's end, telling each new place of it on stderr. null: interrupted. */
-export async function waitForEnd(io: Io, client: CoordinatorClient, taskId: TaskId): Promise<TaskChange | null> {
+/**
+ * Waits for a task's end, telling each new place of it on stderr, from its beginning or from after a position. null:
+ * interrupted.
+ */
+export async function waitForEnd(
+  io: Io,
+  client: CoordinatorClient,
+  taskId: TaskId,
+  after: number | null = null,
+): Promise<TaskChange | null> {
   let said = '';
-  for await (const change of changesOf(io, client.watchTask(taskId, io.signal))) {
+  for await (const change of changesOf(io, client.watchTask(taskId, io.signal, after))) {
     const where = whereText(change);
     if (where !== said) await note(io, `${taskId}  ${where}`);
     said = where;

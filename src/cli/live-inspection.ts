@@ -1,6 +1,8 @@
-import { createActor, type SnapshotFrom } from 'xstate';
-import type { JobCreated, JobEvent, MachineEvent } from '../machines/job-events.js';
+import { createActor, type AnyMachineSnapshot, type AnyStateMachine } from 'xstate';
+import type { JobCreated, JobEvent } from '../machines/job-events.js';
 import { jobMachine } from '../machines/job.js';
+import type { SessionEvent, SessionRequested } from '../machines/session-events.js';
+import { sessionMachine } from '../machines/session.js';
 
 /** The release of `@statelyai/inspect` whose messages these are: its receivers and the Stately inspector read them. */
 const PROTOCOL = '0.7.2';
@@ -45,25 +47,38 @@ const BESIDE_THE_MACHINE: readonly string[] = [
 ] satisfies readonly JobEvent['type'][];
 
 /**
- * Sends a job's stream through a live actor with XState's inspection API on, and hands over what it says. The machine
- * has no `invoke` and no `after`, so nothing is started. Events after the end are left out.
+ * Sends a stream, of a job or of a session, through a live actor with XState's inspection API on, and hands over what it
+ * says. The machines have no `invoke` and no `after`, so nothing is started. Events after the end are left out. Throws an
+ * Error for a stream that does not begin as one of these does.
  */
 export function inspectLive(
-  created: JobCreated,
-  events: Iterable<JobEvent>,
+  events: readonly (JobEvent | SessionEvent)[],
   tell: (message: InspectionMessage) => void,
 ): void {
-  let atMs = created.atMs;
+  const [first] = events;
+  if (first?.type === 'job.created') inspectWith(jobMachine, first.jobId, first, events, tell);
+  else if (first?.type === 'session.requested') inspectWith(sessionMachine, first.taskId, first, events, tell);
+  else throw new Error(`the stream begins with ${first?.type ?? 'nothing'}`);
+}
+
+function inspectWith(
+  machine: typeof jobMachine | typeof sessionMachine,
+  id: string,
+  input: JobCreated | SessionRequested,
+  events: readonly (JobEvent | SessionEvent)[],
+  tell: (message: InspectionMessage) => void,
+): void {
+  let { atMs } = input;
   const head = (): MessageHead => ({
-    sessionId: created.jobId,
-    rootId: created.jobId,
+    sessionId: id,
+    rootId: id,
     _version: PROTOCOL,
     createdAt: String(atMs),
     id: null,
   });
-  const actor = createActor(jobMachine, {
-    input: created,
-    id: created.jobId,
+  const actor = createActor(machine as AnyStateMachine, {
+    input,
+    id,
     inspect: (seen) => {
       // Microsteps and actions repeat what the snapshots say; the actor itself is announced below, with its snapshot.
       if (seen.type === '@xstate.event') tell({ type: seen.type, ...head(), event: seen.event });
@@ -72,22 +87,19 @@ export function inspectLive(
       }
     },
   });
-  const definition = JSON.stringify(jobMachine.config);
-  tell({ type: '@xstate.actor', ...head(), name: created.jobId, definition, snapshot: shown(actor.getSnapshot()) });
+  const definition = JSON.stringify(machine.config);
+  tell({ type: '@xstate.actor', ...head(), name: id, definition, snapshot: shown(actor.getSnapshot()) });
   actor.start();
-  for (const event of events) {
-    atMs = event.atMs;
-    if (isForMachine(event) && actor.getSnapshot().status === 'active') actor.send(event);
+  for (const event of events.slice(1)) {
+    ({ atMs } = event);
+    if (!BESIDE_THE_MACHINE.includes(event.type) && actor.getSnapshot().status === 'active') actor.send(event);
   }
   actor.stop();
 }
 
-const isForMachine = (event: JobEvent): event is Exclude<MachineEvent, { type: 'backend.unreachable' }> =>
-  event.type !== 'job.created' && !BESIDE_THE_MACHINE.includes(event.type);
-
-const shown = ({ status, value, tags, context }: SnapshotFrom<typeof jobMachine>): ShownSnapshot => ({
+const shown = ({ status, value, tags, context }: AnyMachineSnapshot): ShownSnapshot => ({
   status,
-  value,
+  value: String(value),
   tags: [...tags],
-  context,
+  context: context as object,
 });

@@ -4,8 +4,8 @@ import { Option } from 'commander';
 import { JsonlFile } from '../events/jsonl.js';
 import { LOG_FILE, openStateDirectory } from '../events/state-directory.js';
 import type { RecordedEvent } from '../events/store.js';
-import { jobStream } from '../events/streams.js';
-import { JobId } from '../machines/vocabulary.js';
+import { jobStream, sessionStream, type StreamName } from '../events/streams.js';
+import { JobId, TaskId } from '../machines/vocabulary.js';
 import { CliError, errnoOf, messageOf, usageError } from './errors.js';
 import { EXIT } from './exit-codes.js';
 import type { Io } from './io.js';
@@ -18,8 +18,8 @@ export interface LogReader {
   readonly path: string;
   /** In the order of position, from after `afterPosition`. */
   readAll(afterPosition?: number): AsyncIterable<RecordedEvent>;
-  /** Empty when there is no such job. */
-  readJob(jobId: JobId): Promise<readonly RecordedEvent[]>;
+  /** Empty when there is no such stream. */
+  readStream(stream: StreamName): Promise<readonly RecordedEvent[]>;
   close(): Promise<void>;
 }
 
@@ -44,7 +44,7 @@ async function openDirectory(io: Io, path: string): Promise<LogReader> {
   return {
     path,
     readAll: (afterPosition) => state.store.readAll(afterPosition),
-    readJob: (jobId) => state.store.readStream(jobStream(jobId)),
+    readStream: (stream) => state.store.readStream(stream),
     close: () => state.close(),
   };
 }
@@ -54,7 +54,7 @@ function fileReader(path: string): LogReader {
   return {
     path,
     readAll: (afterPosition = 0) => asynchronous(file, ({ position }) => position > afterPosition),
-    readJob: (jobId) => Promise.resolve([...file].filter(({ stream }) => stream === jobStream(jobId))),
+    readStream: (wanted) => Promise.resolve([...file].filter(({ stream }) => stream === wanted)),
     close: () => Promise.resolve(),
   };
 }
@@ -84,17 +84,32 @@ export interface FoundJob {
 /** The log that knows a job: the chosen one, or the first below the state home. */
 export async function findJob(io: Io, jobText: string, stateDir: string | undefined): Promise<FoundJob> {
   const jobId = parseJobId(jobText);
+  return { jobId, ...(await findStream(io, jobStream(jobId), stateDir)) };
+}
+
+/** The stream that an id of a job or a session names. Throws a usage error. */
+export function parseStreamId(text: string): StreamName {
+  const session = TaskId.safeParse(text);
+  return session.success ? sessionStream(session.data) : jobStream(parseJobId(text));
+}
+
+/** The log that knows a stream: the chosen one, or the first below the state home. */
+export async function findStream(
+  io: Io,
+  stream: StreamName,
+  stateDir: string | undefined,
+): Promise<Omit<FoundJob, 'jobId'>> {
   const places = stateDir === undefined ? await stateDirectories(io) : [stateDir];
   for (const place of places) {
     const log = await openLog(io, place);
-    const events = await log.readJob(jobId);
-    if (events.length > 0) return { jobId, events, log };
+    const events = await log.readStream(stream);
+    if (events.length > 0) return { events, log };
     await log.close();
   }
   const where = stateDir === undefined ? `in the state directories below ${stateHome(io)}` : `in ${quoted(stateDir)}`;
   throw new CliError(
     EXIT.notFound,
-    `there is no ${jobId} ${where}`,
+    `there is no ${stream.replace(/^job\//, '')} ${where}`,
     "name its worker's state directory with --state-dir",
   );
 }

@@ -1,5 +1,13 @@
 import type { RecordedEvent, StreamName } from '../events/store.js';
 import { evolveJob, isTerminal, phaseOf, storeJob, type Job, type StoredJob } from '../machines/job-aggregate.js';
+import {
+  evolveSession,
+  sessionStateOf,
+  storeSession,
+  type Session,
+  type StoredSession,
+} from '../machines/session-aggregate.js';
+import type { SessionEvent } from '../machines/session-events.js';
 import type { BackendEvent } from '../machines/backend-events.js';
 import type { JobEvent } from '../machines/job-events.js';
 import {
@@ -18,6 +26,7 @@ import { EXIT } from './exit-codes.js';
 export type StreamState =
   | { readonly kind: 'job'; readonly stored: StoredJob; readonly over: boolean }
   | { readonly kind: 'task'; readonly stored: StoredTask; readonly over: boolean }
+  | { readonly kind: 'session'; readonly stored: StoredSession; readonly over: boolean }
   /** A stream without a machine: its events are facts about a backend. */
   | { readonly kind: 'facts' };
 
@@ -38,6 +47,9 @@ export const hasJobEvent = (recorded: RecordedEvent): recorded is Recorded<JobEv
 
 const hasTaskEvent = (recorded: RecordedEvent): recorded is Recorded<TaskEvent> => recorded.stream.startsWith('task/');
 
+export const hasSessionEvent = (recorded: RecordedEvent): recorded is Recorded<SessionEvent> =>
+  recorded.stream.startsWith('session/');
+
 /** What a backend's stream tells about its health. */
 export const hasBackendEvent = (recorded: RecordedEvent): recorded is Recorded<BackendEvent> =>
   recorded.stream.startsWith('backend/');
@@ -46,6 +58,7 @@ export const hasBackendEvent = (recorded: RecordedEvent): recorded is Recorded<B
 export class Replay {
   readonly #jobs = new Map<StreamName, Job>();
   readonly #tasks = new Map<StreamName, Task>();
+  readonly #sessions = new Map<StreamName, Session>();
 
   /** Throws a `CliError` that names the place when the log says something that its state can not take. */
   step(recorded: RecordedEvent): ReplayStep {
@@ -74,6 +87,14 @@ export class Replay {
       this.#tasks.set(stream, task);
       const state = { kind: 'task', stored: storeTask(task), over: isTaskOver(task) } as const;
       return { recorded, state, phaseBefore: before === null ? null : taskPhaseOf(before) };
+    }
+    if (hasSessionEvent(recorded)) {
+      const before = this.#sessions.get(stream) ?? null;
+      const session = evolveSession(before, recorded.event);
+      this.#sessions.set(stream, session);
+      const over = sessionStateOf(session) === 'Ended';
+      const state = { kind: 'session', stored: storeSession(session), over } as const;
+      return { recorded, state, phaseBefore: before === null ? null : sessionStateOf(before) };
     }
     return { recorded, state: { kind: 'facts' }, phaseBefore: null };
   }

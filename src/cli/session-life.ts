@@ -98,6 +98,7 @@ export async function stopSession(io: Io, text: string, { wait, credentials, jso
   await withClient(io, credentials, async (client) => {
     // A task of another kind has its own command for this, and is not ended by a slip of the hand.
     valueOf(await client.session(taskId));
+    const { changes } = valueOf(await client.history(taskId));
     const task = valueOf(await client.cancel(taskId));
     if (isOver(task.phase)) {
       await print(io, json === true, { task }, () => `${taskId} has ended: ${endText(task)}\n`);
@@ -112,7 +113,7 @@ export async function stopSession(io: Io, text: string, { wait, credentials, jso
       );
       return;
     }
-    const end = await waitForEnd(io, client, taskId);
+    const end = await waitForEnd(io, client, taskId, changes.at(-1)?.position ?? null);
     if (end === null)
       throw new CliError(EXIT.interrupted, `stopped waiting for ${taskId}`, 'it is asked to end all the same');
     const ended = valueOf(await client.get(taskId));

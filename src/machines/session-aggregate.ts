@@ -58,3 +58,16 @@ export function foldSession(events: Iterable<SessionEvent>): Session {
   if (session === null) throw new IllegalEventError('a session stream without events');
   return session;
 }
+
+/** A session's state as plain JSON, for people and programs that look. */
+export interface StoredSession {
+  readonly phase: SessionState;
+  readonly context: SessionContext;
+  readonly version: number;
+}
+
+export const storeSession = (session: Session): StoredSession => ({
+  phase: session.snapshot.value,
+  context: session.snapshot.context,
+  version: session.version,
+});

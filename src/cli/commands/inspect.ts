@@ -1,12 +1,12 @@
 import type { Command } from 'commander';
-import { CliError, usageError } from '../errors.js';
+import { CliError, messageOf, usageError } from '../errors.js';
 import { EXIT } from '../exit-codes.js';
 import type { Io } from '../io.js';
 import { inspectLive, type InspectionMessage } from '../live-inspection.js';
-import { findJob, stateDirOption } from '../log-source.js';
+import { findStream, parseStreamId, stateDirOption } from '../log-source.js';
 import { jsonOption, type JsonOption } from '../options.js';
 import { note, toJson } from '../output.js';
-import { hasJobEvent } from '../replay-states.js';
+import { hasJobEvent, hasSessionEvent } from '../replay-states.js';
 
 interface Options extends JsonOption {
   readonly stateDir?: string;
@@ -15,33 +15,33 @@ interface Options extends JsonOption {
 
 export function define(command: Command, io: Io): void {
   command
-    .argument('<job>', 'a job id')
+    .argument('<job|session>', 'a job id, or the id of a session')
     .addOption(stateDirOption())
     .option('--ws <url|port>', 'send to a WebSocket: connect to ws://…, or listen on a port of 127.0.0.1')
     .addOption(jsonOption())
     .addHelpText(
       'after',
       `
-Sends the job's events through a live XState actor and prints what XState's inspection says, as JSON Lines.
+Sends the events of the job, or of the session, through a live XState actor and prints what XState's inspection says, as JSON Lines.
 With --ws the same messages go to the Stately inspector:
   --ws 7078                 open http://127.0.0.1:7078 in a browser (the inspector's page comes from stately.ai),
                             or connect a receiver of @statelyai/inspect; ends when the last one has gone
   --ws ws://127.0.0.1:8080  connects to a receiver that is there already`,
     )
-    .action((jobId: string, options: Options) => inspect(io, jobId, options));
+    .action((id: string, options: Options) => inspect(io, id, options));
 }
 
-async function inspect(io: Io, jobText: string, { stateDir, ws }: Options): Promise<void> {
+async function inspect(io: Io, id: string, { stateDir, ws }: Options): Promise<void> {
   const target = ws === undefined ? null : targetOf(ws);
-  const { jobId, events: recorded, log } = await findJob(io, jobText, stateDir);
+  const { events: recorded, log } = await findStream(io, parseStreamId(id), stateDir);
   await log.close();
-  const events = recorded.filter(hasJobEvent).map(({ event }) => event);
-  const [created] = events;
-  if (created?.type !== 'job.created') {
-    throw new CliError(EXIT.storage, `the stream of ${jobId} does not begin with job.created`);
-  }
+  const events = recorded.flatMap((one) => (hasJobEvent(one) || hasSessionEvent(one) ? [one.event] : []));
   const messages: InspectionMessage[] = [];
-  inspectLive(created, events, (message) => messages.push(message));
+  try {
+    inspectLive(events, (message) => messages.push(message));
+  } catch (cause) {
+    throw new CliError(EXIT.storage, `${id} can not be inspected: ${messageOf(cause)}`, '', { cause });
+  }
   const lines = messages.map((message) => toJson(message));
   if (target === null) {
     for (const line of lines) await io.stdout.write(`${line}\n`);
@@ -54,7 +54,7 @@ async function inspect(io: Io, jobText: string, { stateDir, ws }: Options): Prom
     return;
   }
   await serveInspector(target.port, lines, io.signal, (port) => {
-    void note(io, `open http://127.0.0.1:${String(port)} to inspect ${jobId}; Ctrl-C ends this`);
+    void note(io, `open http://127.0.0.1:${String(port)} to inspect ${id}; Ctrl-C ends this`);
   });
 }
 

@@ -2,13 +2,14 @@ import { Argument, type Command } from 'commander';
 import type { AnyStateMachine } from 'xstate';
 import { machineGraph, toDot, toMermaid } from '../../machines/draw.js';
 import { jobMachine } from '../../machines/job.js';
+import { sessionMachine } from '../../machines/session.js';
 import { taskMachine } from '../../machines/task.js';
 import type { Io } from '../io.js';
 import { formatOption, jsonOption, type JsonOption } from '../options.js';
 import { toJson } from '../output.js';
 
-const MACHINES = { job: jobMachine, task: taskMachine } as const;
-const NAMES = ['job', 'task'] as const;
+const MACHINES = { job: jobMachine, task: taskMachine, session: sessionMachine } as const;
+const NAMES = ['job', 'task', 'session'] as const;
 const FORMATS = ['json', 'mermaid', 'svg'] as const;
 
 interface Options extends JsonOption {

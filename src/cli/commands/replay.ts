@@ -1,5 +1,6 @@
 import type { Command } from 'commander';
 import type { RecordedEvent } from '../../events/store.js';
+import { jobStream } from '../../events/streams.js';
 import type { JobId } from '../../machines/vocabulary.js';
 import { CliError } from '../errors.js';
 import { EXIT } from '../exit-codes.js';
@@ -64,7 +65,7 @@ async function printStates(
 }
 
 async function readKnownJob(log: LogReader, jobId: JobId): Promise<readonly RecordedEvent[]> {
-  const events = await log.readJob(jobId);
+  const events = await log.readStream(jobStream(jobId));
   if (events.length === 0) throw new CliError(EXIT.notFound, `there is no ${jobId} in ${log.path}`);
   return events;
 }
@@ -77,7 +78,7 @@ function objectOf({ recorded, state }: ReplayStep): object {
 
 function lineOf({ recorded, state, phaseBefore }: ReplayStep): string {
   const { position, stream, version, event } = recorded;
-  const after = state.kind === 'facts' ? '' : stateText(state.stored.phase, state.stored.context.reason, phaseBefore);
+  const after = state.kind === 'facts' ? '' : stateText(state.stored.phase, reasonOf(state), phaseBefore);
   const cells = [
     String(position).padStart(6),
     toExactTime(event.atMs),
@@ -87,6 +88,11 @@ function lineOf({ recorded, state, phaseBefore }: ReplayStep): string {
   ];
   return `${printableLine(cells.join('  ').trimEnd())}\n`;
 }
+
+const reasonOf = (state: Exclude<ReplayStep['state'], { kind: 'facts' }>): string | null =>
+  state.kind === 'session'
+    ? (state.stored.context.end?.reason ?? state.stored.context.ending?.reason ?? null)
+    : state.stored.context.reason;
 
 function stateText(phase: string, reason: string | null, before: string | null): string {
   const now = reason === null ? phase : `${phase} (${reason})`;

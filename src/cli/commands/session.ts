@@ -74,7 +74,7 @@ export function define(command: Command, io: Io): void {
     .action((session: string, options: ClientOptions) => status(io, session, options));
   stepCommand(command, 'run', 'run a command on the nodes that the session holds')
     .option('--nodes <n>', 'on how many nodes (default: 1)', wholeNumber(1, COUNT_MAX))
-    .option('--tasks <n>', 'how many processes in all (default: 1)', wholeNumber(1, COUNT_MAX))
+    .option('--tasks <n>', 'how many processes in all (default: one on each node)', wholeNumber(1, COUNT_MAX))
     .option('--cpus-per-task <n>', 'processors for each of them (default: 1)', wholeNumber(1, COUNT_MAX))
     .action((session: string, argv: string[], options: RunOptions) => run(io, session, argv, options));
   stepCommand(command, 'exec', 'run a command through the agent of one rank')
