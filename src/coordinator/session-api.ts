@@ -49,7 +49,10 @@ const common = {
   outputLimitBytes: z.int().positive().max(OUTPUT_LIMIT_MAX_BYTES),
 } as const;
 
-/** `run`: on the nodes of the allocation; null sizes are one. `exec`: by the agent of one rank. */
+/**
+ * `run`: on the nodes of the allocation; null sizes are one node, one task on each node, one processor for each task.
+ * `exec`: by the agent of one rank.
+ */
 export const StepRequest = z.discriminatedUnion('mode', [
   z.strictObject({
     mode: z.literal('run'),

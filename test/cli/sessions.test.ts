@@ -91,9 +91,10 @@ describe('session start, list, status, stop', () => {
       sessions: { task: { taskId: TaskId } }[];
     };
     const newest = sessions[0]?.task.taskId ?? '';
-    expect((await site.as('alice', ['stop', newest, '--wait'])).stdout).toBe(
-      `${newest} has ended: Cancelled, SESSION_IDLE_TIMEOUT\n`,
-    );
+    const stopped = await site.as('alice', ['stop', newest, '--wait']);
+    expect(stopped.stdout).toBe(`${newest} has ended: Cancelled, SESSION_IDLE_TIMEOUT\n`);
+    // What had been before is no news.
+    expect(stopped.stderr).toMatch(/^task_\w+ {2}asked to end .*\ntask_\w+ {2}Cancelled.*\n$/);
     const { code, stdout, stderr } = await waiting.ended;
     expect(code).toBe(EXIT.noResult);
     expect(JSON.parse(stdout)).toMatchObject({ taskId: newest, task: { phase: 'Cancelled' } });
