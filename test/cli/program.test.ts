@@ -5,6 +5,7 @@ import { EXIT } from '../../src/cli/exit-codes.js';
 import { printableLine, printableText, toDuration, toJson, toTable } from '../../src/cli/output.js';
 import { machineGraph } from '../../src/machines/draw.js';
 import { jobMachine } from '../../src/machines/job.js';
+import { sessionMachine } from '../../src/machines/session.js';
 import { taskMachine } from '../../src/machines/task.js';
 import { PHASES } from '../../src/machines/vocabulary.js';
 import { cli } from './support/cli.js';
@@ -38,7 +39,7 @@ const SURFACE: readonly (readonly [command: string, ...words: readonly string[]]
   ['events export', '--state-dir', '--stream'],
   ['events import', '--state-dir', '--stream', '<file>'],
   ['replay', '<file|dir>', '--job', '--until'],
-  ['inspect', '<job>', '--state-dir', '--ws'],
+  ['inspect', '<job|session>', '--state-dir', '--ws'],
   ['explain', '<job>', '--state-dir'],
   ['machine', '<machine>', '--format', 'json', 'mermaid', 'svg'],
   ['doctor', '--backend', '--credentials', '--state-dir'],
@@ -80,7 +81,7 @@ describe('a wrong command line ends with code 2, one line for the error and one 
     [['worker', '--backend', 'local', '--name', 'x', '--poll', '-1'], 'number above 0', 'open-compute worker --help'],
     [['serve', '--state-dir', '/x', '--listen', '7077'], 'It must be HOST:PORT', 'open-compute serve --help'],
     [['serve', '--state-dir', '/x', '--listen', 'h:70770'], 'It must be HOST:PORT', 'open-compute serve --help'],
-    [['machine', 'session'], 'Allowed choices are job, task', 'open-compute machine --help'],
+    [['machine', 'worker'], 'Allowed choices are job, task, session', 'open-compute machine --help'],
     [['credentials', 'create', '--role', 'root'], 'Allowed choices are', 'open-compute credentials --help'],
   ])('%j', async (argv, message, hint) => {
     const { code, stdout, stderr } = await cli(argv);
@@ -110,13 +111,13 @@ describe('a wrong command line ends with code 2, one line for the error and one 
 });
 
 describe('machine', () => {
-  test.each(['job', 'task'])(
+  test.each(['job', 'task', 'session'] as const)(
     '%s: the JSON is a config that XState takes, with named guards and actions',
     async (name) => {
       const { code, stdout } = await cli(['machine', name]);
       expect(code).toBe(EXIT.ok);
       const config = JSON.parse(stdout) as Parameters<typeof createMachine>[0];
-      const original = name === 'job' ? jobMachine : taskMachine;
+      const original = { job: jobMachine, task: taskMachine, session: sessionMachine }[name];
       expect(machineGraph(createMachine(config))).toEqual(machineGraph(original));
       expect(stdout).not.toContain('"xstate.');
     },

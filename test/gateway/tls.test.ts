@@ -1,19 +1,15 @@
-import { beforeAll, expect, test } from '@jest/globals';
+import { expect, test } from '@jest/globals';
 import { runStep, sessionDirectory, startRank, type AgentProcess } from '../support/agent-process.js';
 import { closes, join, peer } from '../support/agent-peer.js';
-import { selfSigned } from '../support/certificates.js';
+import { certificate } from '../support/certificates.js';
 import { rankId, testGateway } from '../support/gateways.js';
 import { epoch, jobId } from '../support/ids.js';
 import { eventually } from '../support/wait.js';
 
 const LIMIT_MS = 40_000;
 
-let here: ReturnType<typeof selfSigned>;
-let elsewhere: ReturnType<typeof selfSigned>;
-beforeAll(() => {
-  here = selfSigned('DNS:localhost,IP:127.0.0.1');
-  elsewhere = selfSigned('DNS:elsewhere.example.org');
-});
+const here = certificate('here');
+const elsewhere = certificate('elsewhere');
 
 const says = (agent: AgentProcess, words: RegExp): Promise<true> =>
   eventually(() => (words.test(agent.said()) ? true : null), 20_000);
