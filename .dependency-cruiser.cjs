@@ -29,6 +29,7 @@ const port = '^src/backend\\.ts$';
 const parameters = '^src/parameters\\.ts$';
 const workdir = '^src/workdir/';
 const wire = '^src/coordinator/[a-z-]*api\\.ts$';
+const agentPort = '^src/gateway/agent-port\\.ts$';
 const composition = '^src/cli/compose\\.ts$';
 const library = '^src/index\\.ts$';
 
@@ -63,7 +64,7 @@ module.exports = {
     layer(
       'worker-uses-the-port',
       '^src/worker/',
-      [machines, events, port, workdir, runtime, parameters, wire],
+      [machines, events, port, workdir, runtime, parameters, wire, agentPort],
       'The loop must not know which backend it drives, nor how the coordinator works.',
     ),
     layer(

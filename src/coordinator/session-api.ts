@@ -219,6 +219,8 @@ export const StepNews = z.strictObject({
   stepId: StepId,
   pieces: z.array(OutputPiece).max(64),
   notice: z.string().max(4000).nullable(),
+  /** Bytes of its standard input that the command has taken, from the first one on. */
+  stdinTaken: Bytes,
   end: StepEnd.nullable(),
 });
 export type StepNews = z.infer<typeof StepNews>;

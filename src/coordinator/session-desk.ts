@@ -27,7 +27,7 @@ export interface DeskLimits {
   /** Output of one step, and of all, that nobody has read yet, bytes. Its worker keeps the rest. */
   readonly unreadPerStep: number;
   readonly unread: number;
-  /** Standard input of one step that its worker has not taken up, as JSON. */
+  /** Standard input of one step that its command has not taken, bytes. */
   readonly stdin: number;
   /** How long a step that has ended is remembered after it was last asked for. */
   readonly keepMs: number;
@@ -149,11 +149,11 @@ export class SessionDesk {
     if (!isNews || step.hasEnded) return answer({ taken: Math.max(step.stdinTaken, piece.offset + bytes.length) });
     if (step.stdinEnded) return no('invalid_request', 'the input of this step has ended', 'start another step');
     const mailbox = this.mailboxOf(workerId);
-    if (mailbox.sizeFor(step.id) > this.#limits.stdin) return BUSY_INPUT;
+    if (step.stdinUnderWay > this.#limits.stdin) return BUSY_INPUT;
     const offset = piece.offset + bytes.length - fresh.length;
     const rest = { offset, data: fresh.toString('base64'), end: piece.end };
     if (!mailbox.push({ type: 'stdin', taskId, stepId: step.id, piece: rest })) return BUSY_WORKER;
-    step.noteInput(offset + fresh.length, piece.end);
+    step.noteInput(offset + fresh.length, piece.end, offset);
     return answer({ taken: offset + fresh.length });
   }
 

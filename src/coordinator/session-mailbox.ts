@@ -60,11 +60,6 @@ export class Mailbox {
     return this.#entries.some(({ call }) => call.type === type && stepOf(call) === stepId);
   }
 
-  /** Characters of what waits to be taken up for one step. */
-  sizeFor(stepId: StepId): number {
-    return this.#entries.reduce((sum, { call, size }) => (stepOf(call) === stepId ? sum + size : sum), 0);
-  }
-
   /** Drops everything about a session; gives the steps that the worker has never been told of. */
   forget(taskId: TaskId): ReadonlySet<StepId> {
     const untold = new Set<StepId>();

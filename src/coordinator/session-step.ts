@@ -34,6 +34,9 @@ export class PassedStep {
   /** Bytes of standard input; null: none since the coordinator knows of the step. */
   #stdin: number | null = null;
   stdinEnded = false;
+  /** What the command has of it, as its worker said last; null: nothing said yet. */
+  #stdinRead: number | null = null;
+  #stdinBase = 0;
 
   constructor(origin: StepOrigin, nowMs: number) {
     this.origin = origin;
@@ -56,8 +59,14 @@ export class PassedStep {
     return this.#stdin ?? 0;
   }
 
+  /** Input that was taken from the user and has not come to the command yet, bytes. */
+  get stdinUnderWay(): number {
+    return this.stdinTaken - Math.max(this.#stdinBase, this.#stdinRead ?? 0);
+  }
+
   /** Takes what continues the output and costs at most `room`; the end only with everything before it. */
-  hear({ pieces, notice, end }: StepNews, room: number, nowMs: number): Taken {
+  hear({ pieces, notice, stdinTaken, end }: StepNews, room: number, nowMs: number): Taken {
+    this.#stdinRead = Math.max(this.#stdinRead ?? 0, stdinTaken);
     if (this.#end !== null) return this.#taken();
     if (notice !== null && !this.#noticeTaken) {
       this.#notice = notice;
@@ -103,7 +112,9 @@ export class PassedStep {
     return offset > from ? null : bytes.subarray(Math.min(bytes.length, from - offset));
   }
 
-  noteInput(offset: number, end: boolean): void {
+  noteInput(offset: number, end: boolean, from: number): void {
+    // What came before the coordinator knew of the step is not its to wait for.
+    if (this.#stdin === null) this.#stdinBase = from;
     this.#stdin = offset;
     this.stdinEnded ||= end;
   }

@@ -37,7 +37,7 @@ const out = (offset: number, text: string | Buffer): OutputPiece => ({
 const err = (offset: number, text: string): OutputPiece => ({ ...out(offset, text), stream: 'stderr' });
 const exited = (exitCode = 0): StepEnd => ({ how: 'exited', exitCode, signal: null, detail: '', droppedBytes: 0 });
 const news = (pieces: OutputPiece[], end: StepEnd | null = null, over: Partial<StepNews> = {}): StepNews => ({
-  ...{ taskId: taskId(), epoch: epoch(), stepId: stepId(), pieces, notice: null, end },
+  ...{ taskId: taskId(), epoch: epoch(), stepId: stepId(), pieces, notice: null, stdinTaken: 0, end },
   ...over,
 });
 const from = (stdout = 0, stderr = 0) => ({ stdout, stderr, waitMs: 0 });
@@ -220,7 +220,11 @@ describe('output', () => {
   test('who only looks on takes nothing away from whoever asked', () => {
     const step = asked();
     desk.hear(news([out(0, 'abc')], exited(), { notice: 'the job was replaced' }), 'w1', 0);
-    expect(step.read(from(3), false, 0)).toMatchObject({ pieces: [], notice: null, end: { how: 'exited' } });
+    expect(step.read(from(3), false, 0)).toMatchObject({
+      pieces: [],
+      notice: null,
+      end: { how: 'exited' },
+    });
     expect(step.isDelivered).toBe(false);
     expect(step.read(from(), true, 0)).toMatchObject({ pieces: [{ offset: 0 }], notice: 'the job was replaced' });
     expect(step.read(from(), true, 0)?.notice).toBeNull();
@@ -259,7 +263,7 @@ describe('standard input', () => {
     expect(inputs()).toEqual(['0 abc', '3 de end']);
   });
 
-  test('a worker that does not take it up holds the sender back', () => {
+  test('a command that does not read it holds the sender back, whatever its worker has taken up', () => {
     const step = asked();
     const text = 'x'.repeat(200 * KIB);
     const answers: string[] = [];
@@ -268,6 +272,8 @@ describe('standard input', () => {
     expect(answers).toContain('too_many_steps');
     calls(1000);
     const at = step.stdinTaken;
+    expect(problem(desk.input(step, piece(at, 'y')))).toBe('too_many_steps');
+    desk.hear(news([], null, { stdinTaken: at }), 'w1', 0);
     expect(value(desk.input(step, piece(at, 'y')))).toEqual({ taken: at + 1 });
   });
 

@@ -33,7 +33,7 @@ const report = async (over: Partial<SessionReport>, who = W1) =>
   value(await sessions().report(who, { views: [], steps: [], ...over }));
 const view = (words: string, n = 1) => ({ epoch: epoch(n), view: sessionView({ taskId: id, words }) });
 const news = (end: StepEnd | null, text = 'n0', n = 1) => ({
-  ...{ taskId: id, epoch: epoch(n), stepId: stepId(), pieces: said(text), notice: null, end },
+  ...{ taskId: id, epoch: epoch(n), stepId: stepId(), pieces: said(text), notice: null, stdinTaken: 0, end },
 });
 const lose = async (who = W1, n = 1) =>
   value(

@@ -149,7 +149,7 @@ describe('a coordinator and its clients', () => {
     const reading = client.stepOutput(taskId, id, { stdout: 0, stderr: 0, waitMs: 30_000 });
     const piece = { stream: 'stdout', offset: 0, data: bytes } as const;
     const end = { how: 'exited', exitCode: 0, signal: null, detail: '', droppedBytes: 0 } as const;
-    const news = { taskId, epoch: epoch(), stepId: id, pieces: [piece], notice: null, end };
+    const news = { taskId, epoch: epoch(), stepId: id, pieces: [piece], notice: null, stdinTaken: 0, end };
     expect(answered(await worker.sessions.report({ views: [], steps: [news] })).taken).toEqual([
       { stdout: 5, stderr: 0, ended: true },
     ]);

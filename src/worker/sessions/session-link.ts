@@ -14,6 +14,13 @@ const VIEWS_MAX = 500;
 /** Raw bytes in one report, of all steps: what the coordinator takes has a limit (`REPORT_BYTES_MAX`), as JSON. */
 const REPORT_BYTES = 4 * 1024 * 1024;
 
+/** A step in a report, and how often it had been asked for by then. */
+interface Told {
+  readonly step: RunningStep;
+  readonly asked: number;
+  readonly stdinTaken: number;
+}
+
 /** What the link has to know of the sessions. */
 export interface LinkSource {
   readonly sessions: () => readonly TaskId[];
@@ -129,7 +136,7 @@ export class SessionLink {
   #news(): {
     readonly report: SessionReport;
     readonly views: ReadonlyMap<TaskId, string>;
-    readonly steps: readonly RunningStep[];
+    readonly steps: readonly Told[];
   } {
     const views = new Map<TaskId, string>();
     const changed: SessionReport['views'] = [];
@@ -142,7 +149,7 @@ export class SessionLink {
       views.set(taskId, text);
       changed.push(told);
     }
-    const steps: RunningStep[] = [];
+    const steps: Told[] = [];
     const news: StepNews[] = [];
     const nowMs = this.#deps.clock.monotonicMs();
     let roomBytes = REPORT_BYTES;
@@ -152,23 +159,26 @@ export class SessionLink {
       if (!step.wanted || epoch === null || !hasNews(step) || step.offer.atMs > nowMs) continue;
       const pieces = step.output.pieces(step.offer.waitMs > 0 ? 1 : PIECES_MAX, roomBytes);
       for (const { data } of pieces) roomBytes -= data.length;
-      const { taskId, stepId, notice } = step;
-      steps.push(step);
-      news.push({ taskId, epoch, stepId, pieces: [...pieces], notice, end: step.end });
+      const { taskId, stepId, notice, stdinTaken } = step;
+      steps.push({ step, asked: step.asked, stdinTaken: step.stdinTaken });
+      // The end comes with the last of what it wrote, never before.
+      const end = pieces.length === step.output.count ? step.end : null;
+      news.push({ taskId, epoch, stepId, pieces: [...pieces], notice, stdinTaken, end });
     }
     return { report: { views: changed, steps: news }, views, steps };
   }
 
   #taken(
-    step: RunningStep,
+    { step, asked, stdinTaken }: Told,
     taken: { readonly stdout: number; readonly stderr: number; readonly ended: boolean } | null,
   ): void {
     if (taken === null) {
-      // Nobody asks for it any more, or not yet again; who does is told the rest.
-      step.wanted = false;
+      // Nobody asks for it any more, or not yet again; who does, or has since this was sent, is told the rest.
+      if (step.asked === asked) step.wanted = false;
       return;
     }
     step.notice = null;
+    step.stdinTold = stdinTaken;
     const moved = step.output.taken(taken);
     if (taken.ended) this.#runner.forget(step.stepId);
     if (!hasNews(step) || moved) step.offer = { atMs: 0, waitMs: 0 };
@@ -189,4 +199,5 @@ export class SessionLink {
   }
 }
 
-const hasNews = (step: RunningStep): boolean => !step.output.isEmpty || step.end !== null || step.notice !== null;
+const hasNews = (step: RunningStep): boolean =>
+  !step.output.isEmpty || step.end !== null || step.notice !== null || step.stdinTaken !== step.stdinTold;

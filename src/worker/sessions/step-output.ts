@@ -32,6 +32,11 @@ export class StepOutput {
     return this.#held.length === 0;
   }
 
+  /** How many pieces are held. */
+  get count(): number {
+    return this.#held.length;
+  }
+
   add(stream: OutputStream, bytes: Buffer): void {
     const room = Math.max(0, this.#limitBytes - this.#kept);
     const kept = bytes.length > room ? bytes.subarray(0, room) : bytes;

@@ -23,19 +23,30 @@ export interface RunningStep {
   readonly taskId: TaskId;
   readonly stepId: StepId;
   readonly output: StepOutput;
+  /** Bytes of its input that the command has taken, and how many of them the coordinator knows of. */
+  stdinTaken: number;
+  stdinTold: number;
   notice: string | null;
   end: StepEnd | null;
   endedAtMs: number | null;
   /** The coordinator knows of it and wants what it writes. */
   wanted: boolean;
+  /** How often it was asked for. */
+  asked: number;
   /** It had no room for more: offered again at this time, and later each time. */
   offer: { readonly atMs: number; readonly waitMs: number };
 }
 
 interface Live extends RunningStep {
   readonly stop: AbortController;
+  /** Resolves when the command has been started, or never will be. */
+  readonly started: Promise<AgentStepControl | null>;
+  readonly start: (control: AgentStepControl | null) => void;
   control: AgentStepControl | null;
+  /** Pieces of input are passed on one after the other. */
+  input: Promise<void>;
   stdinAt: number;
+  inputLost: boolean;
 }
 
 /** What the runner has to know of the rest. */
@@ -84,6 +95,7 @@ export class StepRunner {
     const known = this.#steps.get(stepId);
     if (known !== undefined) {
       known.wanted = true;
+      known.asked += 1;
       known.offer = { atMs: 0, waitMs: 0 };
       this.#around.onNews();
       return;
@@ -104,15 +116,31 @@ export class StepRunner {
   }
 
   /** Passes on what a user types, in order; a piece that came before is not passed on again. */
-  async input(taskId: TaskId, stepId: StepId, { offset, data, end }: StdinPiece): Promise<void> {
+  async input(taskId: TaskId, stepId: StepId, piece: StdinPiece): Promise<void> {
     const step = this.#steps.get(stepId);
-    if (step === undefined || offset > step.stdinAt) return;
+    if (step === undefined) return;
+    const passed = step.input.then(() => this.#passOn(step, piece));
+    step.input = passed.catch(() => undefined);
+    await passed;
+    await this.#noteActivity(taskId);
+  }
+
+  async #passOn(step: Live, { offset, data, end }: StdinPiece): Promise<void> {
+    const control = await step.started;
+    if (control === null) return;
+    if (offset > step.stdinAt) {
+      // A command with a hole in its input does something that nobody asked for.
+      step.inputLost = true;
+      control.cancel();
+      return;
+    }
     const bytes = Buffer.from(data, 'base64').subarray(step.stdinAt - offset);
     step.stdinAt += bytes.length;
-    await this.#noteActivity(taskId);
-    if (bytes.length > 0) step.control?.write(bytes);
-    if (end) step.control?.endInput();
-    await step.control?.inputTaken();
+    if (bytes.length > 0) control.write(bytes);
+    if (end) control.endInput();
+    await control.inputTaken();
+    step.stdinTaken = step.stdinAt;
+    this.#around.onNews();
   }
 
   /** Ends every step of a session; each end is recorded when it is seen. */
@@ -128,18 +156,29 @@ export class StepRunner {
   }
 
   #track(taskId: TaskId, { stepId, outputLimitBytes }: StepRequest): Live {
+    let start: Live['start'] = () => undefined;
+    const started = new Promise<AgentStepControl | null>((resolve) => {
+      start = resolve;
+    });
     const step: Live = {
       taskId,
       stepId,
       output: new StepOutput(outputLimitBytes),
+      stdinTaken: 0,
+      stdinTold: 0,
       notice: null,
       end: null,
       endedAtMs: null,
       wanted: true,
+      asked: 1,
       offer: { atMs: 0, waitMs: 0 },
       stop: new AbortController(),
+      started,
+      start,
       control: null,
+      input: Promise.resolve(),
       stdinAt: 0,
+      inputLost: false,
     };
     this.#steps.set(stepId, step);
     return step;
@@ -213,9 +252,11 @@ export class StepRunner {
         { stepId, argv, stdin, timeLimitMs, outputLimitBytes },
         { output: (stream, bytes) => this.#wrote(step, stream, bytes), ended: resolve },
       );
+      step.start(step.control);
       if (step.stop.signal.aborted) step.control.cancel();
     });
-    return endOfAgent(ended, step.output.droppedBytes);
+    const end = endOfAgent(ended, step.output.droppedBytes);
+    return step.inputLost ? { ...end, detail: 'a part of its input was lost on the way: it was ended' } : end;
   }
 
   #wrote(step: Live, stream: 'stdout' | 'stderr', bytes: Buffer): void {
@@ -240,6 +281,7 @@ export class StepRunner {
   #ended(step: Live, end: StepEnd): void {
     step.end = end;
     step.endedAtMs = this.#deps.clock.monotonicMs();
+    step.start(null);
     this.#around.onNews();
   }
 

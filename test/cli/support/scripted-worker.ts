@@ -163,15 +163,18 @@ export class ScriptedWorker {
     // Asked for anew: it is under way, and goes on reporting.
     if (this.#steps.has(stepId) || epoch === undefined) return;
     const sent = { stdout: 0, stderr: 0 };
+    let stdinTaken = 0;
     const tell = (pieces: OutputPiece[], end: StepEnd | null): Promise<void> =>
-      this.#tell({ taskId, epoch, stepId, pieces, notice: null, end });
+      this.#tell({ taskId, epoch, stepId, pieces, notice: null, stdinTaken, end });
     let cancel: () => void = () => undefined;
     const cancelled = new Promise<void>((resolve) => (cancel = resolve));
     const inputs: (Buffer | null)[] = [];
     let wake: () => void = () => undefined;
     const read = async (): Promise<Buffer | null> => {
       while (inputs.length === 0) await new Promise<void>((resolve) => (wake = resolve));
-      return inputs.shift() ?? null;
+      const bytes = inputs.shift() ?? null;
+      stdinTaken += bytes?.length ?? 0;
+      return bytes;
     };
     const input = (bytes: Buffer, end: boolean): void => {
       if (bytes.length > 0) inputs.push(bytes);
