@@ -114,7 +114,8 @@ test('cluster.toml is accepted as it is, and its schemas take what the scripts t
   const loaded = await loadClusterConfig(join(EXAMPLES, 'cluster.toml'));
   if (loaded.kind !== 'ok') throw new Error(JSON.stringify(loaded));
   const { profiles } = loaded.config;
-  expect([...profiles.keys()]).toEqual(['smoke', 'pytorch']);
+  expect([...profiles.keys()]).toEqual(['smoke', 'pytorch', 'gang']);
+  expect(profiles.get('gang')).toMatchObject({ scriptPath: null, nodes: 4, session: { idleLimitS: 7200 } });
   for (const profile of profiles.values()) {
     if (profile.scriptPath === null) continue;
     const text = readFileSync(profile.scriptPath, 'utf8');
