@@ -323,24 +323,17 @@ export class Sessions {
     return this.#sessionDeps.directories.prepareSession(jobId, { agentSource, parameters, settings });
   }
 
+  /** Closes the steps that this process does not run: it can not speak for them. */
   async #closeSteps(taskId: TaskId, detail: string): Promise<void> {
     const running = new Set([...this.#runner.all()].filter(({ end }) => end === null).map(({ stepId }) => stepId));
     const atMs = this.#deps.clock.nowMs();
-    await this.#book.record(taskId, (session) =>
+    const end = { how: 'unknown', exitCode: null, signal: null, detail, droppedBytes: 0 } as const;
+    const closed = await this.#book.record(taskId, (session) =>
       sessionContextOf(session)
         .openSteps.filter(({ stepId }) => !running.has(stepId))
-        .map(({ stepId }) => ({
-          type: 'step.ended',
-          v: 1,
-          atMs,
-          stepId,
-          how: 'unknown',
-          exitCode: null,
-          signal: null,
-          detail,
-          droppedBytes: 0,
-        })),
+        .map(({ stepId }) => ({ type: 'step.ended', v: 1, atMs, stepId, ...end })),
     );
+    for (const event of closed) if (event.type === 'step.ended') this.#runner.adopt(taskId, event.stepId, end);
   }
 
   #take(call: SessionCall): void {

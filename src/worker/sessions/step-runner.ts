@@ -78,6 +78,12 @@ export class StepRunner {
     return this.#steps.values();
   }
 
+  /** A step of a former life of this worker: whoever waits for it is told how it ended. */
+  adopt(taskId: TaskId, stepId: StepId, end: StepEnd): void {
+    if (this.#steps.has(stepId)) return;
+    this.#ended(this.#track(taskId, { stepId, outputLimitBytes: 0 }), end);
+  }
+
   forget(stepId: StepId): void {
     this.#steps.delete(stepId);
   }
@@ -155,7 +161,7 @@ export class StepRunner {
     for (const { stop } of this.#steps.values()) stop.abort(LEAVE_RUNNING);
   }
 
-  #track(taskId: TaskId, { stepId, outputLimitBytes }: StepRequest): Live {
+  #track(taskId: TaskId, { stepId, outputLimitBytes }: Pick<StepRequest, 'stepId' | 'outputLimitBytes'>): Live {
     let start: Live['start'] = () => undefined;
     const started = new Promise<AgentStepControl | null>((resolve) => {
       start = resolve;
