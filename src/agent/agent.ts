@@ -27,7 +27,7 @@ const BACKOFF_MS = { first: 200, last: 5_000 };
 const GONE = { everyMs: 2_000, looks: 6 };
 /** A path template; commands do not see it. */
 const CREDENTIALS_VARIABLE = 'OPEN_COMPUTE_CREDENTIALS';
-const EXIT = { usage: 2, directoryGone: 3 };
+const EXIT = { usage: 2, directoryGone: 3, alone: 4 };
 
 interface Config {
   readonly host: string;
@@ -38,6 +38,8 @@ interface Config {
   /** Path of the credential's file, with `{rank}`. */
   readonly credentials: string;
   readonly version: string | null;
+  /** Without a gateway for so long nobody can have used the session: it is over, whoever was to say so. null: no limit. */
+  readonly aloneLimitS: number | null;
 }
 
 interface Start {
@@ -60,7 +62,7 @@ function fieldsOf(text: string): Fields {
 }
 
 function readConfig(path: string): Config {
-  const { host, port, trust, directory, credentials, version } = fieldsOf(readFileSync(path, 'utf8'));
+  const { host, port, trust, directory, credentials, version, aloneLimitS } = fieldsOf(readFileSync(path, 'utf8'));
   if (!isText(host)) throw new Error('"host" must be a name or address');
   if (typeof port !== 'number' || !Number.isInteger(port) || port < 1 || port > 65_535) {
     throw new Error('"port" must be a number from 1 to 65535');
@@ -71,7 +73,11 @@ function readConfig(path: string): Config {
   if (!isText(template) || !template.includes('{rank}')) {
     throw new Error(`"credentials" (or the variable ${CREDENTIALS_VARIABLE}) must be a path with {rank}`);
   }
-  return { host, port, trust, directory, credentials: template, version: isText(version) ? version : null };
+  return {
+    ...{ host, port, trust, directory, credentials: template },
+    version: isText(version) ? version : null,
+    aloneLimitS: typeof aloneLimitS === 'number' ? aloneLimitS : null,
+  };
 }
 
 /** The settings as they are now; a file that can not be read for a moment changes nothing. */
@@ -385,6 +391,7 @@ async function stayConnected(configPath: string, first: Config, rank: number): P
   let config = first;
   let spent = '';
   let waitMs = BACKOFF_MS.first;
+  let aloneSinceMs = performance.now();
   for (;;) {
     // Read anew each time: a gateway that restarted may be at another address, and a credential is good for one
     // connection; its file is replaced after that.
@@ -398,6 +405,11 @@ async function stayConnected(configPath: string, first: Config, rank: number): P
     if (credential !== '' && credential !== spent && !ending && (await dial(config, credential))) {
       spent = credential;
       waitMs = BACKOFF_MS.first;
+      aloneSinceMs = performance.now();
+    }
+    const { aloneLimitS } = config;
+    if (aloneLimitS !== null && performance.now() - aloneSinceMs > aloneLimitS * 1000) {
+      await end(EXIT.alone, `nobody has reached this agent for ${aloneLimitS} s`);
     }
     // Jitter, so that a gang does not come back in one wave.
     await pause(waitMs * (0.5 + Math.random()));

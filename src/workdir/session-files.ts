@@ -31,6 +31,8 @@ export interface AgentSettings {
   readonly trust: string | null;
   readonly directory: string;
   readonly credentials: string;
+  /** An agent that nobody has reached for this long ends, s: no user can have used the session. */
+  readonly aloneLimitS: number;
 }
 
 export interface SessionContents {

@@ -342,6 +342,18 @@ describe('an agent', () => {
   );
 
   test(
+    'ends with a code of its own when no gateway could be reached for as long as a session may be idle',
+    async () => {
+      session.moved({ host: '127.0.0.1', port: 1 }, { aloneLimitS: 1 });
+      session.give(0, 'v1.nobody-is-there');
+      const agent = startRank(session, 0);
+      expect(await agent.exit).toEqual({ exitCode: 4, signal: null });
+      expect(agent.said()).toContain('nobody has reached this agent for 1 s');
+    },
+    LIMIT_MS,
+  );
+
+  test(
     'says what is wrong with how it was started, and exits with 2',
     async () => {
       const good = JSON.parse(readFileSync(session.config, 'utf8')) as object;

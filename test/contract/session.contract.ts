@@ -56,10 +56,11 @@ while [ "$rank" = 2 ] && [ ! -e "$here/go" ]; do sleep 0.05; done
 exec node "$@"
 `;
 
-/** Before a worker is started: the profiles that the suite needs. */
-export function prepareSite(directory: string, { idleLimitS }: Pick<SessionHints, 'idleLimitS'>): string {
-  writeFileSync(join(directory, 'late-node.sh'), LATE_NODE, { mode: 0o755 });
-  return `[cluster]
+/** What the suite needs beside cluster.toml, by name: executable, in the same directory. */
+export const SITE_SCRIPTS = { 'late-node.sh': LATE_NODE } as const;
+
+/** The profiles that the suite needs: cluster.toml. */
+export const siteProfiles = ({ idleLimitS }: Pick<SessionHints, 'idleLimitS'>): string => `[cluster]
 name = "test"
 
 [profiles.gang]
@@ -79,7 +80,6 @@ nodes = 1
 [profiles.brief.session]
 idle_limit_s = ${String(idleLimitS)}
 `;
-}
 
 const READY_LIMIT_S = '60';
 /** The default limit of a step's output. */

@@ -30,8 +30,8 @@ export interface SessionDirectory {
   readonly config: string;
   /** Puts a rank's credential where its agent looks for it. */
   give(rank: number, credential: string): void;
-  /** The gateway is at another address from now on. */
-  moved(address: { host: string; port: number }): void;
+  /** The gateway is at another address from now on; `more`: other settings. */
+  moved(address: { host: string; port: number }, more?: object): void;
 }
 
 /** A session's directory with its agents' configuration, as the worker prepares it. */
@@ -41,8 +41,9 @@ export function sessionDirectory(address: { host: string; port: number }, trust:
   mkdirSync(secrets, { recursive: true, mode: 0o700 });
   const config = join(path, 'agent.json');
   const credentials = join(secrets, 'rank-{rank}');
-  const moved = (to: { host: string; port: number }): void => {
-    writeFileSync(`${config}.new`, JSON.stringify({ ...to, trust, directory: path, credentials, version: 'test' }));
+  const moved = (to: { host: string; port: number }, more: object = {}): void => {
+    const settings = { ...to, trust, directory: path, credentials, version: 'test', ...more };
+    writeFileSync(`${config}.new`, JSON.stringify(settings));
     renameSync(`${config}.new`, config);
   };
   moved(address);

@@ -3,7 +3,7 @@ import { readFileSync, readdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { installed, run, type Child } from '../cli/support/program.js';
 import type { Finished, SessionHints, SessionSite, Started } from '../contract/session.contract.js';
-import { prepareSite } from '../contract/session.contract.js';
+import { SITE_SCRIPTS, siteProfiles } from '../contract/session.contract.js';
 import { temporaryDirectory } from './temporary-directory.js';
 import { eventually } from './wait.js';
 
@@ -30,7 +30,9 @@ class LocalSite implements SessionSite {
   }
 
   async open(): Promise<void> {
-    writeFileSync(join(this.directory, 'cluster.toml'), prepareSite(this.directory, this.#hints));
+    writeFileSync(join(this.directory, 'cluster.toml'), siteProfiles(this.#hints));
+    for (const [name, text] of Object.entries(SITE_SCRIPTS))
+      writeFileSync(join(this.directory, name), text, { mode: 0o755 });
     await this.#startCoordinator();
     for (const [role, name] of [
       ['worker', 'w'],

@@ -7,7 +7,12 @@ import type { AgentGateway, GatewayEvents } from '../../gateway/agent-port.js';
 export interface SessionContent {
   readonly agentSource: string | null;
   readonly parameters: unknown;
-  readonly settings: { readonly host: string; readonly port: number; readonly trust: string | null };
+  readonly settings: {
+    readonly host: string;
+    readonly port: number;
+    readonly trust: string | null;
+    readonly aloneLimitS: number;
+  };
 }
 
 /** What sessions add to the job directories. Never throws for what a file system can do. */

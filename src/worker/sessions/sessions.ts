@@ -19,6 +19,8 @@ import { StepRunner } from './step-runner.js';
 
 /** Steps of a session that ends have this long to end; then the allocation goes, and they go with it. */
 const DRAIN_MS = 15_000;
+/** A worker may be away for so long, whatever the idle limit: agents that end sooner would end sessions at every upgrade. */
+const ALONE_MIN_S = 600;
 
 /** How a session's job is started, or why not. */
 export type SessionPrepared =
@@ -314,12 +316,16 @@ export class Sessions {
     this.#ranks.expect(taskId, jobId, epoch, sessionContextOf(session).ranks);
   }
 
+  /** Its stream is there. */
   async #makeDirectory(job: Job, agentPath: string | null): Promise<PrepareReply> {
-    const { jobId } = contextOf(job);
+    const { jobId, taskId } = contextOf(job);
+    const session = this.#book.get(taskId);
+    if (session === null) throw new Error(`there is no session ${taskId}`);
+    const aloneLimitS = Math.max(ALONE_MIN_S, sessionContextOf(session).idleLimitMs / 1000);
     const { host, port } = this.#ranks.gateway.address;
     const { parameters } = await this.#jobs.created(jobId);
     const agentSource = agentPath === null ? this.#sessionDeps.agentSource : null;
-    const settings = { host, port, trust: this.#ranks.gateway.trust };
+    const settings = { host, port, trust: this.#ranks.gateway.trust, aloneLimitS };
     return this.#sessionDeps.directories.prepareSession(jobId, { agentSource, parameters, settings });
   }
 

@@ -93,6 +93,28 @@ export function openCompute(
   return asJobUser(directory, [process.execPath, MAIN, ...argv], env);
 }
 
+/** What is still running when the tests are over, for whatever reason, ends with them. */
+const started = new Set<ChildProcess>();
+process.once('exit', () => {
+  for (const child of started) child.kill('SIGKILL');
+});
+
+/** `open-compute …` as the job user, under way: its streams are the caller's. */
+export function spawnOpenCompute(
+  directory: string,
+  argv: readonly string[],
+  env: Readonly<Record<string, string>>,
+): ChildProcess {
+  const child = spawn('setpriv', asUser([process.execPath, MAIN, ...argv]), {
+    cwd: directory,
+    env: userEnvironment(directory, env),
+    stdio: ['pipe', 'pipe', 'pipe'],
+  });
+  started.add(child);
+  child.once('exit', () => started.delete(child));
+  return child;
+}
+
 /** A service of the job user's; its output goes to a file. */
 export interface Service {
   readonly process: ChildProcess;
@@ -101,12 +123,6 @@ export interface Service {
   /** Sends the signal and waits for its end. */
   stop(signal: NodeJS.Signals): Promise<number | null>;
 }
-
-/** What is still running when the tests are over, for whatever reason, ends with them. */
-const started = new Set<ChildProcess>();
-process.once('exit', () => {
-  for (const child of started) child.kill('SIGKILL');
-});
 
 export function startService(
   directory: string,
