@@ -189,7 +189,8 @@ export const REPORT_BYTES_MAX = 8 * 1024 * 1024;
 
 /** What the coordinator asks of a worker, numbered for one worker and one life of the coordinator (`desk`). */
 export const SessionCall = z.discriminatedUnion('type', [
-  z.strictObject({ type: z.literal('step'), taskId: TaskId, by: z.string(), request: StepRequest }),
+  /** `again`: a former life of the worker may have taken it up: it is not run a second time. */
+  z.strictObject({ type: z.literal('step'), taskId: TaskId, by: z.string(), request: StepRequest, again: z.boolean() }),
   z.strictObject({ type: z.literal('stdin'), taskId: TaskId, stepId: StepId, piece: StdinPiece }),
   z.strictObject({ type: z.literal('cancel'), taskId: TaskId, stepId: StepId, by: z.string() }),
 ]);

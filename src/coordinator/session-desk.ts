@@ -99,8 +99,18 @@ export class SessionDesk {
     const mailbox = this.mailboxOf(workerId);
     // Numbers of another life say nothing about these.
     if (desk === this.id) mailbox.confirm(after);
+    if (desk === null) this.#askAgain(workerId, mailbox);
     const calls = mailbox.give();
     return calls.length === 0 ? null : { desk: this.id, calls: [...calls] };
+  }
+
+  /** A worker that begins anew may have lost what it had taken up: it says how those steps ended, or runs them now. */
+  #askAgain(workerId: string, mailbox: Mailbox): void {
+    for (const { origin, hasEnded, id } of this.#steps()) {
+      if (origin.workerId !== workerId || hasEnded || mailbox.has('step', id)) continue;
+      const { taskId, by, request } = origin;
+      mailbox.push({ type: 'step', taskId, by, request, again: true });
+    }
   }
 
   /** What its worker says of a session; also the last words about one that is over. */
@@ -132,7 +142,7 @@ export class SessionDesk {
     }
     const full = this.#makeRoom(taskId);
     if (full !== null) return full;
-    if (!this.mailboxOf(workerId).push({ type: 'step', taskId, by, request })) return BUSY_WORKER;
+    if (!this.mailboxOf(workerId).push({ type: 'step', taskId, by, request, again: false })) return BUSY_WORKER;
     this.#session(taskId).steps.set(stepId, new PassedStep(origin, nowMs));
     return answer({ stepId, created: true, epoch: origin.epoch });
   }

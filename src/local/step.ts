@@ -6,8 +6,8 @@ import { runCommand } from './process.js';
 import type { Submission } from './registry.js';
 
 /** Which of a step's processes this is, and on which of the nodes that this machine stands for; both from 0. */
-export const TASK_VARIABLE = 'OPEN_COMPUTE_TASK';
-export const NODE_VARIABLE = 'OPEN_COMPUTE_NODE';
+const TASK_VARIABLE = 'OPEN_COMPUTE_TASK';
+const NODE_VARIABLE = 'OPEN_COMPUTE_NODE';
 
 /** Runs a step's processes beside the job that is named, which has to run (INV-4). */
 export async function runStep(

@@ -297,6 +297,25 @@ describe('cancelling', () => {
   });
 });
 
+describe('a worker that begins anew', () => {
+  const asksFor = (desk_: string | null, after: number) =>
+    (desk.calls('w1', { desk: desk_, after, waitMs: 0 })?.calls ?? []).flatMap(({ call }) =>
+      call.type === 'step' ? [`${call.request.stepId.slice(-1)}${call.again ? ' again' : ''}`] : [],
+    );
+
+  test('is asked again for every step that it had taken up and that has not ended, and for no other', () => {
+    asked(1);
+    asked(2);
+    expect(asksFor(null, 0)).toEqual(['1', '2']);
+    expect(asksFor(desk.id, 2)).toEqual([]);
+    desk.hear({ ...news([], exited()), stepId: stepId(2) }, 'w1', 0);
+    expect(asksFor(desk.id, 2)).toEqual([]);
+    expect(asksFor(null, 0)).toEqual(['1 again']);
+    // Asked once, however often its first question has to be repeated.
+    expect(asksFor(null, 0)).toEqual(['1 again']);
+  });
+});
+
 describe('when the lease goes', () => {
   const holder = { workerId: 'w1', epoch: epoch() };
 

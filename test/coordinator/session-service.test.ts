@@ -54,7 +54,7 @@ describe('a step', () => {
     const polled = await polling;
     expect(polled).toMatchObject({
       kind: 'answered',
-      value: { calls: [{ seq: 1, call: { type: 'step', taskId: id, by: 'alice', request: run() } }] },
+      value: { calls: [{ seq: 1, call: { type: 'step', taskId: id, by: 'alice', request: run(), again: false } }] },
     });
     const reading = sessions().output(ALICE, id, stepId(), { ...at, waitMs: 30_000 });
     expect(await port.report({ views: [], steps: [news(exited)] })).toMatchObject({

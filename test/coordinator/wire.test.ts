@@ -137,7 +137,7 @@ describe('a coordinator and its clients', () => {
     expect(given(await client.requestStep(taskId, step))).toEqual({ stepId: id, created: true, epoch: 1 });
     expect(given(await client.requestStep(taskId, step, epoch()))).toMatchObject({ created: false });
     const { desk, calls } = answered(await polling);
-    expect(calls).toEqual([{ seq: 1, call: { type: 'step', taskId, by: 'carol', request: step } }]);
+    expect(calls).toEqual([{ seq: 1, call: { type: 'step', taskId, by: 'carol', request: step, again: false } }]);
     const bytes = Buffer.from([0, 255, 10, 27, 128]).toString('base64');
     expect(given(await client.stepInput(taskId, id, { offset: 0, data: bytes, end: true }))).toEqual({ taken: 5 });
     expect(given(await client.cancelStep(taskId, id))).toEqual({ stepId: id, ended: false });

@@ -1,8 +1,8 @@
 import { isSessionEvent } from '../../events/schemas.js';
 import { VersionConflictError, type EventStore } from '../../events/store.js';
 import { canSessionTake, evolveSession, sessionContextOf, type Session } from '../../machines/session-aggregate.js';
-import type { SessionMachineEvent, SessionRequested } from '../../machines/session-events.js';
-import type { TaskId } from '../../machines/vocabulary.js';
+import type { SessionMachineEvent, SessionRequested, StepEnd } from '../../machines/session-events.js';
+import type { StepId, TaskId } from '../../machines/vocabulary.js';
 
 /** How often an append is decided anew when the stream turned out to be further than memory. */
 const TRIES_MAX = 3;
@@ -82,6 +82,16 @@ export class SessionBook {
         return events;
       }
     });
+  }
+
+  /** How a step ended, as the stream tells it; null: it does not know of such an end. */
+  async endOf(taskId: TaskId, stepId: StepId): Promise<StepEnd | null> {
+    for (const { event } of await this.#store.readStream(`session/${taskId}`)) {
+      if (event.type !== 'step.ended' || event.stepId !== stepId) continue;
+      const { how, exitCode, signal, detail, droppedBytes } = event;
+      return { how, exitCode, signal, detail, droppedBytes };
+    }
+    return null;
   }
 
   /** Leaves memory; the stream says what it was. */

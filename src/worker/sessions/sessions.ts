@@ -347,7 +347,7 @@ export class Sessions {
     const work = ((): Promise<void> => {
       switch (call.type) {
         case 'step':
-          return this.#runner.request(taskId, call.request, call.by);
+          return this.#runner.request(taskId, call);
         case 'stdin':
           return this.#runner.input(taskId, call.stepId, call.piece);
         case 'cancel':

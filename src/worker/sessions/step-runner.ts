@@ -1,5 +1,5 @@
 import { LEAVE_RUNNING, type StepReply } from '../../backend.js';
-import type { StdinPiece, StepRequest } from '../../coordinator/session-api.js';
+import type { SessionCall, StdinPiece, StepRequest } from '../../coordinator/session-api.js';
 import { clip } from '../../events/schema-parts.js';
 import type { AgentLink, AgentStepControl, AgentStepEnd } from '../../gateway/agent-port.js';
 import { contextOf, phaseOf, type Job } from '../../machines/job-aggregate.js';
@@ -49,6 +49,9 @@ interface Live extends RunningStep {
   inputLost: boolean;
 }
 
+/** A step as it is asked for. */
+type Asked = Pick<Extract<SessionCall, { type: 'step' }>, 'request' | 'by' | 'again'>;
+
 /** What the runner has to know of the rest. */
 export interface StepSurroundings {
   readonly job: (taskId: TaskId) => Job | null;
@@ -96,7 +99,7 @@ export class StepRunner {
   }
 
   /** Takes a step up. Asked for again, it is the same step. Resolves when it has ended and that is recorded. */
-  async request(taskId: TaskId, request: StepRequest, by: string): Promise<void> {
+  async request(taskId: TaskId, { request, by, again }: Asked): Promise<void> {
     const { stepId } = request;
     const known = this.#steps.get(stepId);
     if (known !== undefined) {
@@ -107,7 +110,7 @@ export class StepRunner {
       return;
     }
     const step = this.#track(taskId, request);
-    const past = await this.#pastEnd(taskId, stepId);
+    const past = await this.#pastEnd(taskId, stepId, again);
     this.#ended(step, past ?? (await this.#run(step, request, by)));
   }
 
@@ -191,10 +194,12 @@ export class StepRunner {
   }
 
   /** How a step ended that an earlier life of this worker ran: it is not run a second time. */
-  async #pastEnd(taskId: TaskId, stepId: StepId): Promise<StepEnd | null> {
+  async #pastEnd(taskId: TaskId, stepId: StepId, again: boolean): Promise<StepEnd | null> {
     const session = await this.#book.load(taskId);
     if (session === null) return null;
-    return sessionContextOf(session).pastSteps.find((step) => step.stepId === stepId)?.end ?? null;
+    const known = sessionContextOf(session).pastSteps.find((step) => step.stepId === stepId)?.end ?? null;
+    // The context remembers the newest ones, the stream all of them.
+    return known ?? (again ? await this.#book.endOf(taskId, stepId) : null);
   }
 
   /** Only the first to be recorded counts: whoever could not record the intention starts nothing. */
