@@ -5,7 +5,7 @@ import { SessionInfo } from '../../src/coordinator/session-api.js';
 import { describeSessions, type Started } from '../contract/session.contract.js';
 import { eventually } from '../support/wait.js';
 import { ClusterSite } from './support/session-site.js';
-import { accountedJobs, asAdmin, ctl, JOB_USER } from './support/site.js';
+import { asAdmin, ctl, JOB_USER } from './support/site.js';
 
 const hints = {
   nodeVariable: 'SLURMD_NODENAME',
@@ -19,17 +19,31 @@ const hints = {
 
 describeSessions('on a real cluster', () => ClusterSite.open(hints), hints);
 
+/** Every allocation that accounting knows of the job user, whoever made it. */
+async function allocations(): Promise<ReadonlySet<string>> {
+  const text = await asAdmin(
+    'sacct',
+    '-n',
+    '-P',
+    '-X',
+    `--user=${JOB_USER}`,
+    '--starttime=now-1days',
+    '--format=JobIDRaw',
+  );
+  return new Set(text.split('\n').filter((line) => line !== ''));
+}
+
 /** Longer than any control command may take (70 s for a question, 60 s for a cancel). */
 const LONGER_THAN_CONTROL_S = 75;
 
 describe('a gang on a real cluster, as its scheduler sees it', () => {
   let site: ClusterSite;
-  let startedAtMs: number;
+  let before: ReadonlySet<string>;
   let gang: string;
   let long: Started;
 
   beforeAll(async () => {
-    startedAtMs = Date.now();
+    before = await allocations();
     site = await ClusterSite.open(hints);
     site.gateway.write('go', '', 0o644);
     const started = await site.run(['session', 'start', '--profile', 'gang', '--wait', '--wait-limit', '60']);
@@ -44,6 +58,8 @@ describe('a gang on a real cluster, as its scheduler sees it', () => {
   const step = (...command: readonly string[]): readonly string[] => ['session', 'run', gang, '--', ...command];
   const info = async (): Promise<SessionInfo> =>
     SessionInfo.parse(JSON.parse((await site.run(['session', 'status', gang, '--json'])).stdout));
+  /** Allocations of the job user, of any name, that accounting did not know when this began. */
+  const fresh = async (): Promise<readonly string[]> => [...(await allocations())].filter((id) => !before.has(id));
   const jobId = async (): Promise<string> => String((await info()).session?.jobId);
 
   test('steps on four nodes are steps of one job: accounting knows of no other allocation', async () => {
@@ -51,17 +67,7 @@ describe('a gang on a real cluster, as its scheduler sees it', () => {
     const { stdout } = await site.run(argv);
     expect(new Set(stdout.trim().split('\n')).size).toBe(4);
     const { id } = await site.rowOf(await jobId());
-    expect((await accountedJobs(startedAtMs)).map((row) => row.id)).toEqual([id]);
-    const all = await asAdmin(
-      'sacct',
-      '-n',
-      '-P',
-      '-X',
-      `--user=${JOB_USER}`,
-      '--starttime=now-1minutes',
-      '--format=JobIDRaw',
-    );
-    expect(all.trim().split('\n')).toContain(id);
+    expect(await fresh()).toEqual([id]);
     const steps = await asAdmin('sacct', '-n', '-P', `--jobs=${id}`, '--format=JobID,NNodes,NTasks,State');
     expect(steps).toMatch(new RegExp(`^${id}\\.[1-9][0-9]*\\|4\\|4\\|COMPLETED$`, 'm'));
   });
@@ -107,7 +113,7 @@ describe('a gang on a real cluster, as its scheduler sees it', () => {
     const late = await site.run(step('true'));
     expect(late.exitCode).not.toBe(0);
     expect(late.stderr).toMatch(/refused|not there|has ended|has expired/);
-    expect((await accountedJobs(startedAtMs)).map((row) => row.id)).toEqual([id]);
+    expect(await fresh()).toEqual([id]);
     await eventually(async () => ((await info()).task.phase === 'Leased' ? null : true), 60_000);
     const over = await site.run(step('true'));
     expect([over.exitCode, over.stderr]).toEqual([1, expect.stringContaining('has ended')]);
