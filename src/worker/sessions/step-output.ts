@@ -72,14 +72,14 @@ export class StepOutput {
 
   /** Forgets what the coordinator has: all bytes of each stream before these. True: that was something. */
   taken(until: Readonly<Record<OutputStream, number>>): boolean {
-    const before = this.#held.length;
-    const first = this.#held[0]?.bytes.length;
+    let freed = 0;
     this.#held = this.#held.flatMap((held) => {
-      const drop = until[held.stream] - held.offset;
+      const drop = Math.min(held.bytes.length, until[held.stream] - held.offset);
       if (drop <= 0) return [held];
-      if (drop >= held.bytes.length) return [];
+      freed += drop;
+      if (drop === held.bytes.length) return [];
       return [{ stream: held.stream, offset: held.offset + drop, bytes: held.bytes.subarray(drop) }];
     });
-    return this.#held.length < before || this.#held[0]?.bytes.length !== first;
+    return freed > 0;
   }
 }
