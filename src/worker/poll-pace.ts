@@ -44,8 +44,8 @@ export function createPace(nowMs: number): PollPace {
 const sooner = (pace: PollPace, atMs: number): PollPace => ({ ...pace, nextAtMs: Math.min(pace.nextAtMs, atMs) });
 
 /**
- * Something is about to show: `ended`, a job left its end marker or is being cleaned up; `started`, one began or was
- * submitted. During an outage neither makes the next question come earlier.
+ * Something is about to show: `ended`, a job left its end marker or is being cleaned up, or all agents of a session are
+ * in; `started`, one began or was submitted. During an outage neither makes the next question come earlier.
  */
 export function hurry(pace: PollPace, why: 'ended' | 'started', nowMs: number, config: PaceConfig): PollPace {
   if (pace.failures > 0) return pace;

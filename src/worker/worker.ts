@@ -115,7 +115,10 @@ export class Worker {
   async #openSessions(): Promise<void> {
     const { sessions, log } = this.#deps;
     if (sessions === null) return;
-    const opened = await Sessions.open(this.#deps, sessions, this.#book, this.#canceller);
+    const opened = await Sessions.open(this.#deps, sessions, this.#book, this.#canceller, () => {
+      this.#pace = hurry(this.#pace, 'ended', this.#deps.clock.monotonicMs(), this.#paceConfig());
+      this.#wake();
+    });
     this.#canceller.deferTo((job, reason, by) => opened.defers(job, reason, by));
     this.#sessions = opened;
     log.info({ ...opened.address }, 'agents of sessions may dial in');

@@ -12,6 +12,7 @@ export function define(command: Command, io: Io): void {
     .addHelpText(
       'after',
       `
+FOR: the kinds of task that it serves: training runs its script, session holds its nodes for commands.
 WORKERS: how many that offer a profile have been heard of lately. - stands for what the profile leaves to the backend.
 With --json each profile has the JSON Schema of its parameters as well.`,
     )
@@ -27,9 +28,10 @@ async function profiles(io: Io, { credentials, json }: ClientOptions): Promise<v
 
 const table = (profiles: readonly OfferedProfile[]): string =>
   toTable(
-    ['PROFILE', 'WORKERS', 'CPUS', 'MEMORY', 'GPUS', 'NODES', 'TIME LIMIT', 'DESCRIPTION'],
-    profiles.map(({ name, workers, cpus, memoryMiB, gpus, nodes, walltimeS, description }) => [
+    ['PROFILE', 'FOR', 'WORKERS', 'CPUS', 'MEMORY', 'GPUS', 'NODES', 'TIME LIMIT', 'DESCRIPTION'],
+    profiles.map(({ name, kinds, workers, cpus, memoryMiB, gpus, nodes, walltimeS, description }) => [
       name,
+      kinds.join(', '),
       String(workers),
       amount(cpus),
       memoryMiB === null ? '' : `${String(memoryMiB)} MiB`,

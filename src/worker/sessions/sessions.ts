@@ -51,8 +51,18 @@ export class Sessions {
   /** Monotonic ms until which the steps of an ending session are waited for. */
   readonly #drainUntilMs = new Map<TaskId, number>();
   readonly #changes = new Map<TaskId, AbortController>();
+  readonly #onStarted: () => void;
+  /** Jobs whose agents were all in before the backend had said that they run. */
+  readonly #started = new Set<JobId>();
 
-  private constructor(deps: WorkerDeps, sessionDeps: SessionDeps, jobs: JobBook, canceller: Canceller) {
+  private constructor(
+    deps: WorkerDeps,
+    sessionDeps: SessionDeps,
+    jobs: JobBook,
+    canceller: Canceller,
+    onStarted: () => void,
+  ) {
+    this.#onStarted = onStarted;
     this.#deps = deps;
     this.#sessionDeps = sessionDeps;
     this.#jobs = jobs;
@@ -80,14 +90,18 @@ export class Sessions {
     this.#link = new SessionLink(deps, sessionDeps.coordinator, source, this.#runner);
   }
 
-  /** Opens the gateway and takes up the sessions that a former life of this worker left. Throws where it can not listen. */
+  /**
+   * Opens the gateway and takes up the sessions that a former life of this worker left. Throws where it can not listen.
+   * `onStarted`: agents of a job are all in that the backend has not yet reported as running: it is worth asking.
+   */
   static async open(
     deps: WorkerDeps,
     sessionDeps: SessionDeps,
     jobs: JobBook,
     canceller: Canceller,
+    onStarted: () => void,
   ): Promise<Sessions> {
-    const sessions = new Sessions(deps, sessionDeps, jobs, canceller);
+    const sessions = new Sessions(deps, sessionDeps, jobs, canceller, onStarted);
     sessions.#ranks.gateway = await sessionDeps.listen(sessions.#ranks);
     for (const job of jobs.all()) {
       const { kind, inherited } = contextOf(job);
@@ -194,7 +208,11 @@ export class Sessions {
   }
 
   async #noteAllocation(taskId: TaskId, session: Session, job: Job): Promise<void> {
-    const { grantedAtMs } = sessionContextOf(session);
+    const { grantedAtMs, ranksIn, ranks, jobId } = sessionContextOf(session);
+    if (grantedAtMs === null && ranksIn.length === ranks && jobId !== null && !this.#started.has(jobId)) {
+      this.#started.add(jobId);
+      this.#onStarted();
+    }
     const atMs = this.#deps.clock.nowMs();
     const { seen, requeues } = contextOf(job);
     if (phaseOf(job) === 'Running' && grantedAtMs === null) {
@@ -241,6 +259,7 @@ export class Sessions {
     const phase = phaseOf(job);
     const atMs = this.#deps.clock.nowMs();
     this.#ranks.dismiss(jobId);
+    this.#started.delete(jobId);
     await this.#runner.cancelAll(taskId, 'the end of the job');
     await this.#closeSteps(taskId, 'the session lost its allocation while it ran; nobody can say how it ended');
     const lost = (phase === 'Lost' && reason !== 'ABANDONED') || reason === 'LEASE_LOST' || reason === 'DUPLICATE';
