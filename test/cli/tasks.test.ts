@@ -127,7 +127,7 @@ describe('the main job, by commands alone', () => {
 
   test('profiles shows what is offered and nothing about where it runs', async () => {
     const { stdout } = await site.as('submitter', ['profiles']);
-    expect(stdout).toMatch(/^smoke +1 /m);
+    expect(stdout).toMatch(/^smoke +training +1 /m);
     const json = (await site.as('submitter', ['profiles', '--json'])).stdout;
     expect(JSON.parse(json)).toMatchObject({ kinds: ['training'], profiles: [{ name: 'smoke', workers: 1 }] });
     expect(json).not.toContain('examples');
