@@ -12,12 +12,16 @@ export type Of<T extends SessionMachineEvent['type']> = Extract<SessionMachineEv
 /** Of what a job held, nothing is left when it is gone. */
 const NOTHING_HELD = { grantedAtMs: null, workspace: false, ranksIn: [] } as const;
 
+/** The first job of this stream, but not of the session: its log up to now is another worker's. */
+const atAnotherWorker = (epoch: number): Partial<SessionContext> =>
+  epoch > 1 ? { noticeDue: true, lastLoss: 'another worker had it before' } : {};
+
 export const noteAssigned: SessionNote<Of<'session.jobAssigned'>> = (context, { jobId, epoch }) => ({
   ...NOTHING_HELD,
   jobId,
   epoch,
   ending: null,
-  ...(context.jobId === null ? {} : { recoveries: context.recoveries + 1, noticeDue: true }),
+  ...(context.jobId === null ? atAnotherWorker(epoch) : { recoveries: context.recoveries + 1, noticeDue: true }),
 });
 
 export const noteGranted: SessionNote<Of<'allocation.granted'>> = ({ firstGrantedAtMs }, { atMs }) => ({

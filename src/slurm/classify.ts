@@ -115,9 +115,9 @@ export function classifyCancel(ending: Ending): { readonly kind: 'asked' } | NoA
   return known ? { kind: 'asked' } : noAnswer('scancel', ending);
 }
 
-/** srun's own words for "there is no allocation to run in": nothing was started. */
+/** srun's own words for "there is no allocation to run in", or that it does not fit into it: nothing was started. */
 const NO_STEP =
-  /^srun: error: (?:Slurm job [0-9]+ has expired|Unable to (?:confirm allocation|create step) for job [0-9]+: (?:Invalid job id specified|Job is pending execution|Access\/permission denied|Requested node configuration is not available|Job\/step already completing or completed|Requested nodes are busy))$/m;
+  /^srun: error: (?:Only allocated [0-9]+ nodes asked for [0-9]+|Slurm job [0-9]+ has expired|Unable to (?:confirm allocation|create step) for job [0-9]+: (?:Invalid job id specified|Job is pending execution|Access\/permission denied|Requested node configuration is not available|Job\/step already completing or completed|Requested nodes are busy|More processors requested than permitted))$/m;
 
 /** srun's own words for trouble on the way; a step's exit code says nothing then. */
 const STEP_TROUBLE =

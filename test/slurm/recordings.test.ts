@@ -71,7 +71,7 @@ const SRUN: Expected = [
   [/(srun\/|argv\/srun-)exit9\./, 'ended 9'],
   [/srun\/killed\./, 'ended by SIGKILL'],
   [/srun\/command-missing\./, 'ended 2'],
-  [/srun\/(job-|node-not-in-job)/, 'refused'],
+  [/srun\/(job-|node-not-in-job|too-)/, 'refused'],
   [/argv\/srun-unknown\./, 'refused'],
   [/argv\/srun(-version)?\./, 'ended 0'],
   [/fault\/(slurmctld|munged|slurmd)-/, 'unreachable'],

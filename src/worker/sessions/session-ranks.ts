@@ -18,6 +18,7 @@ export class SessionRanks implements GatewayEvents {
   readonly #tasks = new Map<JobId, TaskId>();
   readonly #links = new Map<string, AgentLink>();
   readonly #inFlight = new Set<Promise<void>>();
+  readonly #closing = new AbortController();
   #gateway: AgentGateway | null = null;
   #unwritten: RankId[] = [];
   /** Monotonic ms. */
@@ -98,8 +99,18 @@ export class SessionRanks implements GatewayEvents {
     );
   }
 
-  /** Resolves when everything that was heard is recorded. */
-  async idle(): Promise<void> {
+  /**
+   * The stream has forgotten who is in, because the job was queued again: those that are there have come since, or leave
+   * in a moment.
+   */
+  announceAgain(jobId: JobId): void {
+    for (const link of this.#links.values()) if (link.id.jobId === jobId) this.#follow(this.#welcome(link));
+  }
+
+  /** Agents are told nothing: they come back to the next life of this worker. Resolves when what was heard is recorded. */
+  async close(): Promise<void> {
+    this.#closing.abort();
+    await this.gateway.close();
     while (this.#inFlight.size > 0) await Promise.all(this.#inFlight);
   }
 
@@ -112,12 +123,12 @@ export class SessionRanks implements GatewayEvents {
     log.info({ ...link.id, node }, 'a rank is in');
     await this.#record(taskId, { type: 'rank.registered', v: 1, atMs: clock.nowMs(), epoch, rank, node });
     // In is not enough: the agent has to answer (INV-5).
-    while (this.#links.get(keyOf(jobId, rank)) === link) {
+    while (!this.#closing.signal.aborted && this.#links.get(keyOf(jobId, rank)) === link) {
       if (await link.ping(PING_LIMIT_MS)) {
         await this.#record(taskId, { type: 'rank.answered', v: 1, atMs: clock.nowMs(), epoch, rank });
         return;
       }
-      await clock.sleep(PING_AGAIN_MS);
+      await clock.sleep(PING_AGAIN_MS, this.#closing.signal);
     }
   }
 

@@ -123,8 +123,7 @@ export class Sessions {
   /** Steps that run in an allocation go on, like jobs; agents come back to the next life of this worker. */
   async close(): Promise<void> {
     this.#runner.leave();
-    await this.#ranks.gateway.close();
-    await this.#ranks.idle();
+    await this.#ranks.close();
   }
 
   /** Before a session's job is submitted: its stream knows the job, its directory is there, its agents are awaited. */
@@ -223,6 +222,7 @@ export class Sessions {
         `the backend took its nodes back and queued it again (${String(requeues)} times): ${seen?.why ?? ''}`,
       );
       await this.#book.record(taskId, () => [{ type: 'allocation.withdrawn', v: 1, atMs, detail }]);
+      if (jobId !== null) this.#ranks.announceAgain(jobId);
     }
   }
 
