@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { installed, run, type Child } from '../cli/support/program.js';
 import type { Finished, SessionHints, SessionSite, Started } from '../contract/session.contract.js';
 import { SITE_SCRIPTS, siteProfiles } from '../contract/session.contract.js';
+import { follow } from './started.js';
 import { temporaryDirectory } from './temporary-directory.js';
 import { eventually } from './wait.js';
 
@@ -116,15 +117,7 @@ class LocalSite implements SessionSite {
       env: { PATH: process.env['PATH'], HOME: this.directory, OPEN_COMPUTE_CREDENTIALS: credentials },
       stdio: [stdin === undefined ? 'ignore' : 'pipe', 'pipe', 'pipe'],
     });
-    const said: Record<'stdout' | 'stderr', Buffer[]> = { stdout: [], stderr: [] };
-    child.stdout?.on('data', (bytes: Buffer) => said.stdout.push(bytes));
-    child.stderr?.on('data', (bytes: Buffer) => said.stderr.push(bytes));
-    child.stdin?.end(stdin);
-    const text = (stream: 'stdout' | 'stderr') => (): string => Buffer.concat(said[stream]).toString();
-    const ended = new Promise<Finished>((resolve) =>
-      child.once('close', (exitCode) => resolve({ exitCode, stdout: text('stdout')(), stderr: text('stderr')() })),
-    );
-    return { stdout: text('stdout'), stderr: text('stderr'), interrupt: () => child.kill('SIGINT'), ended };
+    return follow(child, stdin);
   }
 }
 

@@ -1,4 +1,5 @@
 import { join } from 'node:path';
+import { follow } from '../../support/started.js';
 import { eventually } from '../../support/wait.js';
 import {
   SITE_SCRIPTS,
@@ -86,17 +87,6 @@ export class ClusterSite implements SessionSite {
   }
 
   #begin(argv: readonly string[], stdin: string): Started {
-    const child = spawnOpenCompute(this.directory, argv, { OPEN_COMPUTE_CREDENTIALS: 'alice.json' });
-    const said: Record<'stdout' | 'stderr', Buffer[]> = { stdout: [], stderr: [] };
-    child.stdout?.on('data', (bytes: Buffer) => said.stdout.push(bytes));
-    child.stderr?.on('data', (bytes: Buffer) => said.stderr.push(bytes));
-    // A command that does not read its input may end before this is written.
-    child.stdin?.on('error', () => undefined);
-    child.stdin?.end(stdin);
-    const text = (stream: 'stdout' | 'stderr') => (): string => Buffer.concat(said[stream]).toString();
-    const ended = new Promise<Finished>((resolve) =>
-      child.once('close', (exitCode) => resolve({ exitCode, stdout: text('stdout')(), stderr: text('stderr')() })),
-    );
-    return { stdout: text('stdout'), stderr: text('stderr'), interrupt: () => child.kill('SIGINT'), ended };
+    return follow(spawnOpenCompute(this.directory, argv, { OPEN_COMPUTE_CREDENTIALS: 'alice.json' }), stdin);
   }
 }
