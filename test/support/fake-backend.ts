@@ -10,6 +10,7 @@ import type {
   SeenState,
   SelfTest,
   StepReply,
+  StepRequest,
   SubmitReply,
   SubmitRequest,
   WatchItem,
@@ -56,6 +57,8 @@ export class FakeBackend implements Backend {
   /** False: it does not know whose the ids are. */
   cancellable = true;
   attemptAlive = false;
+  stepAnswer: (request: StepRequest) => Promise<StepReply> = () =>
+    Promise.resolve({ kind: 'refused', detail: 'the fake runs no steps' });
   selfTestAnswer: SelfTest = { kind: 'fit', report: {}, warnings: [] };
 
   constructor(clock: Clock) {
@@ -136,8 +139,8 @@ export class FakeBackend implements Backend {
     return { asked: handles, outage: null };
   }
 
-  runStep(): Promise<StepReply> {
-    return Promise.resolve({ kind: 'refused', detail: 'the fake runs no steps' });
+  runStep(request: StepRequest): Promise<StepReply> {
+    return this.stepAnswer(request);
   }
 
   callCounts(): Readonly<Record<string, number>> {

@@ -1,5 +1,6 @@
 import type {
   HeldLease,
+  Hello,
   HelloAnswer,
   LeaseGrant,
   LogsUpload,
@@ -36,6 +37,7 @@ export class FakeCoordinator implements WorkerPort {
   readonly outcomes: OutcomeRequest[] = [];
   readonly reports: ProgressItem[] = [];
   readonly logs: LogsUpload[] = [];
+  readonly hellos: Hello[] = [];
   readonly renewals: (readonly HeldLease[])[] = [];
   readonly calls = { hello: 0, acquire: 0, renew: 0, report: 0, outcome: 0, putLogs: 0 };
   readonly staleTasks = new Set<TaskId>();
@@ -45,8 +47,9 @@ export class FakeCoordinator implements WorkerPort {
   outcomeAnswer: (outcome: OutcomeRequest) => PortAnswer<null> = ({ taskId: task }) =>
     this.staleTasks.has(task) ? { kind: 'stale', detail: 'an old epoch' } : { kind: 'answered', value: null };
 
-  hello(): Promise<PortAnswer<HelloAnswer>> {
+  hello(hello: Hello): Promise<PortAnswer<HelloAnswer>> {
     this.calls.hello += 1;
+    this.hellos.push(hello);
     return this.#answer(() => ({ worker: 'w', leaseTtlMs: LEASE_TTL_MS }));
   }
 

@@ -111,7 +111,7 @@ export class StepRunner {
     }
     const step = this.#track(taskId, request);
     const past = await this.#pastEnd(taskId, stepId, again);
-    this.#ended(step, past ?? (await this.#run(step, request, by)));
+    this.#ended(step, past ?? (await this.#begin(step, request, by)) ?? (await this.#run(step, request)));
   }
 
   /** Asks for a step's end; it is recorded first. */
@@ -202,16 +202,27 @@ export class StepRunner {
     return known ?? (again ? await this.#book.endOf(taskId, stepId) : null);
   }
 
-  /** Only the first to be recorded counts: whoever could not record the intention starts nothing. */
-  async #run(step: Live, request: StepRequest, by: string): Promise<StepEnd> {
+  /** Only the first to be recorded counts: whoever could not record the intention starts nothing. null: it may run. */
+  async #begin(step: Live, request: StepRequest, by: string): Promise<StepEnd | null> {
     const admitted = await this.#admit(step, request);
     if (admitted.kind === 'refused') return refusal(admitted.detail);
-    const { taskId, stepId } = step;
+    const { taskId } = step;
     const noticeDue = admitted.noticeDue;
-    const recorded = await this.#book.record(taskId, () => [requested(request, by, this.#nowMs())]);
+    let recorded: readonly SessionMachineEvent[];
+    try {
+      recorded = await this.#book.record(taskId, () => [requested(request, by, this.#nowMs())]);
+    } catch (error) {
+      this.#ended(step, refusal('the worker could not record it; nothing was started'));
+      throw error;
+    }
     if (recorded.length === 0) return refusal('the session ended, or lost a rank, just now; nothing was started');
     if (noticeDue !== null) step.notice = noticeDue;
     this.#around.onNews();
+    return null;
+  }
+
+  async #run(step: Live, request: StepRequest): Promise<StepEnd> {
+    const { taskId, stepId } = step;
     const end =
       request.mode === 'run' ? await this.#runInAllocation(step, request) : await this.#runAtAgent(step, request);
     if (!this.#leaving) await this.#recordEnd(taskId, stepId, end);

@@ -1,9 +1,10 @@
 import { beforeEach, expect, test } from '@jest/globals';
 import { MemoryEventStore, type FaultHook } from '../../../src/events/memory-store.js';
-import { StoreError, type Append, type EventStore } from '../../../src/events/store.js';
+import { StoreError, type EventStore } from '../../../src/events/store.js';
 import { sessionContextOf, sessionStateOf } from '../../../src/machines/session-aggregate.js';
 import type { TaskId } from '../../../src/machines/vocabulary.js';
 import { SessionBook } from '../../../src/worker/sessions/session-book.js';
+import { gatedStore } from '../../support/gated-store.js';
 import { stepId, taskId } from '../../support/ids.js';
 import { flush } from '../../support/manual-clock.js';
 import {
@@ -38,18 +39,7 @@ beforeEach(() => {
 /** A store whose appends wait until they are let go. */
 function holding(): { readonly store: EventStore; readonly waiting: (() => void)[] } {
   const waiting: (() => void)[] = [];
-  const append = async (one: Append) => {
-    await new Promise<void>((resolve) => waiting.push(resolve));
-    return store.append(one);
-  };
-  const held = new Proxy<EventStore>(store, {
-    get: (of, name) => {
-      if (name === 'append') return append;
-      const member: unknown = Reflect.get(of, name, of);
-      return typeof member === 'function' ? (member.bind(of) as unknown) : member;
-    },
-  });
-  return { store: held, waiting };
+  return { waiting, store: gatedStore(store, () => new Promise((resolve) => waiting.push(resolve))) };
 }
 
 test('INV-12 an event is folded, and told of, only when it is durable', async () => {
