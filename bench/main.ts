@@ -6,6 +6,7 @@ import { cycles } from './cycles.js';
 import { load } from './load.js';
 import { replay } from './replay.js';
 import { restart } from './restart.js';
+import { steps } from './steps.js';
 import { submissions } from './submissions.js';
 import { delivery } from './delivery.js';
 import { watching } from './watching.js';
@@ -14,7 +15,7 @@ import { isMet, type Figure } from './support/figures.js';
 import { parseOptions, USAGE, type Options } from './support/options.js';
 import { toTable } from './support/table.js';
 
-const BENCHES: readonly Bench[] = [submissions, delivery, appends, replay, restart, cycles, load, watching];
+const BENCHES: readonly Bench[] = [submissions, delivery, appends, replay, restart, cycles, load, steps, watching];
 
 const TMPFS = 0x01021994;
 
