@@ -112,7 +112,7 @@ export class Settler {
 
   /** null: not now. */
   async #outcomeOf(job: Job): Promise<OutcomeRequest | null> {
-    const { jobId, taskId, epoch, reason, detail, completion, result, cancel } = contextOf(job);
+    const { jobId, taskId, epoch, reason, detail, completion, result } = contextOf(job);
     const base = { taskId, epoch, jobId };
     switch (phaseOf(job)) {
       case 'Completed': {
@@ -127,12 +127,12 @@ export class Settler {
       }
       case 'Cancelled':
         return { type: 'cancelled', ...base, reason: reason ?? 'ADMIN_CANCELLED' };
-      case 'Lost':
+      case 'Lost': {
         if (reason === 'ABANDONED') return { type: 'failed', ...base, reason, detail };
-        // Its time was over anyway: nobody wants another one.
-        if (cancel !== null && isSessionLimit(cancel.reason))
-          return { type: 'cancelled', ...base, reason: cancel.reason };
+        const limit = limitOfLost(job);
+        if (limit !== null) return { type: 'cancelled', ...base, reason: limit };
         return { type: 'lost', ...base, reason: reason ?? 'NOT_FOUND', detail };
+      }
       default:
         return { type: 'failed', ...base, reason: reason ?? 'BACKEND_REJECTED', detail: this.#publicDetail(job) };
     }
@@ -175,8 +175,13 @@ export class Settler {
   }
 }
 
-const isSessionLimit = (reason: CancelReason): boolean =>
-  reason === 'SESSION_IDLE_TIMEOUT' || reason === 'SESSION_MAX_LIFETIME_EXCEEDED';
+/** Which limit a session had reached whose job was then lost: its time was over anyway, nobody wants another one. */
+export function limitOfLost(job: Job): CancelReason | null {
+  const { reason, cancel } = contextOf(job);
+  if (phaseOf(job) !== 'Lost' || reason === 'ABANDONED' || cancel === null) return null;
+  const isLimit = cancel.reason === 'SESSION_IDLE_TIMEOUT' || cancel.reason === 'SESSION_MAX_LIFETIME_EXCEEDED';
+  return isLimit ? cancel.reason : null;
+}
 
 const isAboutContent = (status: number): boolean => status === 400 || status === 413 || status === 422;
 

@@ -29,7 +29,7 @@ export const grant = (over: Partial<LeaseGrant> = {}): LeaseGrant => ({
 
 type Wishes = Omit<RenewAnswer, 'ttlMs'>;
 
-const NO_WISHES: Wishes = { lost: [], cancel: [], abandon: [], wantLogs: [] };
+export const NO_WISHES: Wishes = { lost: [], cancel: [], abandon: [], wantLogs: [] };
 
 /** The coordinator's side of the port: it hands out what the test queues, and keeps what it is told. */
 export class FakeCoordinator implements WorkerPort {

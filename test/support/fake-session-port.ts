@@ -17,6 +17,9 @@ import { flush } from './manual-clock.js';
 /** What the coordinator has of one step. */
 export interface DeskStep {
   readonly bytes: Record<OutputStream, Buffer>;
+  /** Where its bytes of each stream begin: a coordinator that restarted takes a stream up at the first piece. */
+  readonly from: Record<OutputStream, number>;
+  readonly begun: Set<OutputStream>;
   readonly notices: string[];
   end: StepEnd | null;
   stdinTaken: number;
@@ -29,6 +32,8 @@ export class FakeSessionPort implements SessionPort {
   /** Reports that had something of a step. */
   readonly offers: { readonly atMs: number; readonly news: StepNews }[] = [];
   readonly views: SessionView[] = [];
+  /** Also those that met trouble. */
+  readonly tries = { report: 0 };
   trouble: Exclude<PortAnswer<never>, { kind: 'answered' }> | null = null;
   /** How many bytes of each stream of each step there is room for, counted from the first. */
   roomBytes = Number.POSITIVE_INFINITY;
@@ -38,8 +43,7 @@ export class FakeSessionPort implements SessionPort {
   readonly #steps = new Map<StepId, DeskStep>();
   #life = 1;
   #asked: SessionCall[] = [];
-  #wake: () => void = () => undefined;
-  #news = this.#promise();
+  readonly #waiting = new Set<() => void>();
 
   constructor(nowMs: () => number) {
     this.#nowMs = nowMs;
@@ -66,7 +70,14 @@ export class FakeSessionPort implements SessionPort {
     const known = this.#steps.get(stepId);
     if (known !== undefined) return known;
     const empty = { stdout: Buffer.alloc(0), stderr: Buffer.alloc(0) };
-    const step: DeskStep = { bytes: empty, notices: [], end: null, stdinTaken: 0 };
+    const step: DeskStep = {
+      bytes: empty,
+      from: { stdout: 0, stderr: 0 },
+      begun: new Set(),
+      notices: [],
+      end: null,
+      stdinTaken: 0,
+    };
     this.#steps.set(stepId, step);
     return step;
   }
@@ -85,12 +96,13 @@ export class FakeSessionPort implements SessionPort {
     await flush();
     while (this.trouble === null && this.#after(request).length === 0 && request.desk === this.desk) {
       if (signal?.aborted === true) break;
-      await Promise.race([this.#news, aborted(signal)]);
+      await this.#change(signal);
     }
     return this.trouble ?? { kind: 'answered', value: { desk: this.desk, calls: this.#after(request) } };
   }
 
   async report(report: SessionReport): Promise<PortAnswer<SessionReportAnswer>> {
+    this.tries.report += 1;
     await flush();
     if (this.trouble !== null) return this.trouble;
     this.reports.push(report);
@@ -108,35 +120,44 @@ export class FakeSessionPort implements SessionPort {
   }
 
   #take({ stepId, pieces, notice, end, stdinTaken }: StepNews): SessionReportAnswer['taken'][number] {
-    if (this.unknown.has(stepId)) return null;
+    const asked = this.#asked.some((call) => call.type === 'step' && call.request.stepId === stepId);
+    if (!asked || this.unknown.has(stepId)) return null;
     const step = this.step(stepId);
     let whole = true;
     for (const { stream, offset, data } of pieces) {
-      const has = step.bytes[stream];
       const bytes = Buffer.from(data, 'base64');
-      if (offset > has.length)
-        throw new Error(`a gap in ${stream} of ${stepId}: ${String(offset)} after ${String(has.length)}`);
-      const fits = bytes.subarray(has.length - offset, Math.max(0, this.roomBytes - offset));
-      step.bytes[stream] = Buffer.concat([has, fits]);
-      whole &&= step.bytes[stream].length >= offset + bytes.length;
+      if (!step.begun.has(stream)) step.from[stream] = offset;
+      step.begun.add(stream);
+      const has = hasOf(step, stream);
+      // What follows a piece that there was no room for comes again.
+      if (offset > has && !whole) continue;
+      if (offset > has) throw new Error(`a gap in ${stream} of ${stepId}: ${String(offset)} after ${String(has)}`);
+      const fits = bytes.subarray(has - offset, Math.max(0, this.roomBytes - offset));
+      step.bytes[stream] = Buffer.concat([step.bytes[stream], fits]);
+      whole &&= hasOf(step, stream) >= offset + bytes.length;
     }
     if (notice !== null) step.notices.push(notice);
     step.stdinTaken = stdinTaken;
     if (whole && end !== null) step.end = end;
-    return { stdout: step.bytes.stdout.length, stderr: step.bytes.stderr.length, ended: whole && end !== null };
+    return { stdout: hasOf(step, 'stdout'), stderr: hasOf(step, 'stderr'), ended: whole && end !== null };
   }
 
-  #promise(): Promise<void> {
-    return new Promise((resolve) => (this.#wake = resolve));
+  /** Resolves at the next change, or when the signal aborts. */
+  #change(signal: AbortSignal | undefined): Promise<void> {
+    return new Promise((resolve) => {
+      const done = (): void => {
+        this.#waiting.delete(done);
+        signal?.removeEventListener('abort', done);
+        resolve();
+      };
+      this.#waiting.add(done);
+      signal?.addEventListener('abort', done, { once: true });
+    });
   }
 
   #wakeUp(): void {
-    const wake = this.#wake;
-    this.#news = this.#promise();
-    wake();
+    for (const done of [...this.#waiting]) done();
   }
 }
 
-function aborted(signal: AbortSignal | undefined): Promise<void> {
-  return new Promise((resolve) => signal?.addEventListener('abort', () => resolve(), { once: true }));
-}
+const hasOf = ({ from, bytes }: DeskStep, stream: OutputStream): number => from[stream] + bytes[stream].length;

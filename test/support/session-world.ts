@@ -146,11 +146,12 @@ export class SessionWorld extends WorkerWorld {
     });
   }
 
-  /** A worker with a session whose job runs, and nobody in. */
-  async running(): Promise<this> {
+  /** A worker with a session whose job runs after some time in the queue, and nobody in. */
+  async running(queuedMs = 0): Promise<this> {
     await this.start();
     this.offer();
     await this.untilPhase('Pending');
+    await this.run(queuedMs);
     this.backend.setAll(RUNNING);
     await this.untilPhase('Running');
     await this.sees(async () => (await this.sessionTypes()).includes('allocation.granted'));
@@ -158,8 +159,8 @@ export class SessionWorld extends WorkerWorld {
   }
 
   /** … whose two ranks are in and answer. */
-  async ready(): Promise<this> {
-    await this.running();
+  async ready(queuedMs = 0): Promise<this> {
+    await this.running(queuedMs);
     await this.joinAll();
     return this;
   }

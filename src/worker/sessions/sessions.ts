@@ -9,6 +9,7 @@ import type { Canceller } from '../cancel.js';
 import type { WorkerDeps } from '../context.js';
 import type { PrepareReply } from '../directories.js';
 import type { JobBook } from '../job-book.js';
+import { limitOfLost } from '../settle.js';
 import type { SessionLaunch } from '../../backend.js';
 import type { SessionDeps } from './context.js';
 import { SessionBook } from './session-book.js';
@@ -262,7 +263,9 @@ export class Sessions {
     this.#started.delete(jobId);
     await this.#runner.cancelAll(taskId, 'the end of the job');
     await this.#closeSteps(taskId, 'the session lost its allocation while it ran; nobody can say how it ended');
-    const lost = (phase === 'Lost' && reason !== 'ABANDONED') || reason === 'LEASE_LOST' || reason === 'DUPLICATE';
+    const limit = limitOfLost(job);
+    const taken = phase === 'Lost' && reason !== 'ABANDONED' && limit === null;
+    const lost = taken || reason === 'LEASE_LOST' || reason === 'DUPLICATE';
     const refused = job.aftermath.delivered && !job.aftermath.accepted;
     if (lost || refused) {
       const why = reason ?? 'NOT_FOUND';
@@ -270,9 +273,8 @@ export class Sessions {
         { type: 'session.interrupted', v: 1, atMs, jobId, reason: why, detail: clip(detail) },
       ]);
     } else if (job.aftermath.delivered && !this.#isDraining(taskId)) {
-      await this.#book.record(taskId, () => [
-        { type: 'session.ended', v: 1, atMs, phase, reason, detail: clip(detail) },
-      ]);
+      const end = limit === null ? { phase, reason } : ({ phase: 'Cancelled', reason: limit } as const);
+      await this.#book.record(taskId, () => [{ type: 'session.ended', v: 1, atMs, ...end, detail: clip(detail) }]);
     } else {
       return;
     }

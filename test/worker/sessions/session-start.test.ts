@@ -223,6 +223,7 @@ describe('while it begins', () => {
     await world.run(3 * SUPPLY_AGAIN_MS);
     expect(gateway.dismissed).toEqual([await world.jobId()]);
     expect(directories.credentials).toHaveLength(before);
+    expect(world.logged.filter((line) => line.startsWith('part of a round failed'))).toEqual([]);
   });
 });
 

@@ -138,7 +138,10 @@ describe('the intention', () => {
       if (when === 'before' && asks) throw new StoreError('full', 'no space');
     };
     world.ask(exec());
-    expect(await world.untilEnded()).toMatchObject({ how: 'refused', detail: expect.stringContaining('could not record it') });
+    expect(await world.untilEnded()).toMatchObject({
+      how: 'refused',
+      detail: expect.stringContaining('could not record it'),
+    });
     expect([(await world.agent()).commands, await stepEvents(world)]).toEqual([[], []]);
   });
 
