@@ -33,7 +33,7 @@ interface Options {
 }
 
 /** What the worker's options say about the gateway; null: it is off. Throws a usage error that names the option. */
-export async function readSessionGateway(io: Io, options: Options): Promise<SessionGateway | null> {
+export async function readSessionGateway(io: Pick<Io, 'cwd'>, options: Options): Promise<SessionGateway | null> {
   const { sessionListen, sessionAdvertise, sessionTlsCert, sessionTlsKey, sessionTlsTrust } = options;
   if (sessionListen === undefined) {
     const without = Object.entries({ sessionAdvertise, sessionTlsCert, sessionTlsKey, sessionTlsTrust });
@@ -63,7 +63,7 @@ export async function readSessionGateway(io: Io, options: Options): Promise<Sess
   return { host, port, advertise, tls: { cert, key, trust } };
 }
 
-async function readPem(io: Io, option: string, path: string): Promise<string> {
+async function readPem(io: Pick<Io, 'cwd'>, option: string, path: string): Promise<string> {
   let text;
   try {
     text = await readFile(resolve(io.cwd, path), 'utf8');

@@ -105,6 +105,17 @@ test('a session whose lease was lost is interrupted here, not ended: it may go o
   expect(await world.sessionTypes()).not.toContain('session.ended');
 });
 
+test('a session whose lease was lost is interrupted as soon as its job is over, though nobody can be told', async () => {
+  const world = await new SessionWorld().ready();
+  world.backend.obeysCancel = false;
+  world.coordinator.wishes = { ...NO_WISHES, lost: [taskId()] };
+  await world.sees(async () => contextOf(await world.newest()).cancel !== null);
+  world.coordinator.trouble = { kind: 'unreachable', detail: 'away' };
+  world.backend.setAll({ phase: 'Cancelled', reason: 'ADMIN_CANCELLED' });
+  await world.untilState('Interrupted');
+  expect((await world.newest()).aftermath.delivered).toBe(false);
+});
+
 describe('a worker that restarts', () => {
   test.each([
     ['was told to end', (world: SessionWorld) => world.stop()],
