@@ -7,12 +7,13 @@ import { loadJobs, saveJobs } from '../../src/events/job-checkpoint.js';
 import { exportJsonl, importJsonl, JsonlFile } from '../../src/events/jsonl.js';
 import { MemoryEventStore } from '../../src/events/memory-store.js';
 import { replayJob, replayJobs, replaySteps, type ReplayStep } from '../../src/events/replay.js';
-import { eventTypes, isTaskEvent } from '../../src/events/schemas.js';
+import { eventTypes, isSessionEvent, isTaskEvent } from '../../src/events/schemas.js';
 import { openStateDirectory } from '../../src/events/state-directory.js';
 import type { EventStore } from '../../src/events/store.js';
 import { taskStream } from '../../src/events/streams.js';
 import { phaseOf, storeJob, type Job, type StoredJob } from '../../src/machines/job-aggregate.js';
 import { isSettled } from '../../src/machines/job-asks.js';
+import { foldSession, storeSession, type StoredSession } from '../../src/machines/session-aggregate.js';
 import { foldTask, taskPhaseOf } from '../../src/machines/task-aggregate.js';
 import type { JobId } from '../../src/machines/vocabulary.js';
 import { jobId, taskId } from '../support/ids.js';
@@ -25,6 +26,11 @@ import { temporaryDirectory } from '../support/temporary-directory.js';
 const LOGS = resolve('fixtures/logs');
 const FIXTURE = join(LOGS, 'every-event-v1.jsonl');
 const TEXT = readFileSync(FIXTURE, 'utf8');
+const SESSION_FIXTURE = join(LOGS, 'session-v1.jsonl');
+const SESSION_EXPECTED = JSON.parse(readFileSync(join(LOGS, 'session-v1.expected.json'), 'utf8')) as Record<
+  string,
+  StoredSession
+>;
 const EXPECTED = JSON.parse(readFileSync(join(LOGS, 'every-event-v1.expected.json'), 'utf8')) as Record<
   string,
   StoredJob
@@ -75,8 +81,16 @@ describe('an old log', () => {
     }
   });
 
+  test('INV-12 of a session on a real cluster still folds to the state that it folded to when it was written', () => {
+    const events = [...new JsonlFile(SESSION_FIXTURE)].filter(({ stream: name }) => name.startsWith('session/'));
+    expect(new Set(events.map(({ stream: name }) => name))).toEqual(new Set(Object.keys(SESSION_EXPECTED)));
+    const folded = foldSession(events.map(({ event }) => event).filter(isSessionEvent));
+    expect([storeSession(folded)]).toEqual(Object.values(SESSION_EXPECTED));
+  });
+
   test('there is one with every event type that can be written', () => {
-    const types = new Set([...new JsonlFile(FIXTURE)].map(({ event }) => event.type as string));
+    const logs = [FIXTURE, SESSION_FIXTURE].flatMap((path) => [...new JsonlFile(path)]);
+    const types = new Set(logs.map(({ event }) => event.type as string));
     expect(eventTypes().filter((type) => !types.has(type))).toEqual([]);
   });
 });
