@@ -160,6 +160,22 @@ describe('the intention', () => {
   });
 });
 
+test('a step that is asked for twice runs once, also when it has ended and was taken by then', async () => {
+  const world = await new SessionWorld().ready();
+  world.ask(exec());
+  world.ask(exec());
+  const agent = await world.agent();
+  await world.sees(() => agent.commands.length > 0);
+  agent.commands[0]?.exit(3);
+  await world.untilEnded();
+  await world.run(1_000);
+  world.ask(exec());
+  const offers = world.port.offers.length;
+  await world.sees(() => world.port.offers.length > offers);
+  expect(world.port.offers.at(-1)?.news.end).toMatchObject({ how: 'exited', exitCode: 3 });
+  expect([agent.commands.length, await stepEvents(world)]).toEqual([1, ['step.requested', 'step.ended']]);
+});
+
 describe('the end', () => {
   test('is recorded before anybody is told, also when the disk is full for a while', async () => {
     const world = await new SessionWorld().ready();
