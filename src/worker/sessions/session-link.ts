@@ -159,8 +159,9 @@ export class SessionLink {
       if (!step.wanted || epoch === null || !hasNews(step) || step.offer.atMs > nowMs) continue;
       const pieces = step.output.pieces(step.offer.waitMs > 0 ? 1 : PIECES_MAX, roomBytes);
       for (const { data } of pieces) roomBytes -= data.length;
-      const { taskId, stepId, notice, stdinTaken } = step;
-      steps.push({ step, asked: step.asked, stdinTaken: step.stdinTaken });
+      const { taskId, stepId, notice } = step;
+      const stdinTaken = step.input.takenBytes;
+      steps.push({ step, asked: step.asked, stdinTaken: step.input.takenBytes });
       // The end comes with the last of what it wrote, never before.
       const end = pieces.length === step.output.count ? step.end : null;
       news.push({ taskId, epoch, stepId, pieces: [...pieces], notice, stdinTaken, end });
@@ -200,4 +201,4 @@ export class SessionLink {
 }
 
 const hasNews = (step: RunningStep): boolean =>
-  !step.output.isEmpty || step.end !== null || step.notice !== null || step.stdinTaken !== step.stdinTold;
+  !step.output.isEmpty || step.end !== null || step.notice !== null || step.input.takenBytes !== step.stdinTold;

@@ -1,37 +1,28 @@
 import type { SessionCall, SessionView } from '../../coordinator/session-api.js';
 import { clip } from '../../events/schema-parts.js';
 import { contextOf, isTerminal, phaseOf, type Job } from '../../machines/job-aggregate.js';
-import { sessionContextOf, sessionStateOf, type Session } from '../../machines/session-aggregate.js';
-import { expiredClock } from '../../machines/session-rules.js';
+import { sessionContextOf, type Session } from '../../machines/session-aggregate.js';
 import { SESSION_KIND } from '../../machines/task-context.js';
 import type { CancelReason, Epoch, JobId, TaskId } from '../../machines/vocabulary.js';
 import type { Canceller } from '../cancel.js';
 import type { WorkerDeps } from '../context.js';
 import type { PrepareReply } from '../directories.js';
 import type { JobBook } from '../job-book.js';
-import { limitOfLost } from '../settle.js';
 import type { SessionLaunch } from '../../backend.js';
 import type { SessionDeps } from './context.js';
 import { SessionBook } from './session-book.js';
+import { SessionEnds } from './session-ends.js';
 import { SessionLink } from './session-link.js';
 import { SessionRanks } from './session-ranks.js';
 import { viewOf } from './session-view.js';
 import { StepRunner } from './step-runner.js';
 
-/** Steps of a session that ends have this long to end; then the allocation goes, and they go with it. */
-const DRAIN_MS = 15_000;
 /** A worker may be away for so long, whatever the idle limit: agents that end sooner would end sessions at every upgrade. */
 const ALONE_MIN_S = 600;
 
 /** How a session's job is started, or why not. */
 export type SessionPrepared =
   { readonly kind: 'ready'; readonly launch: SessionLaunch } | Exclude<PrepareReply, { kind: 'ok' }>;
-
-/** A wish that a session ends. */
-interface Wish {
-  readonly reason: CancelReason;
-  readonly by: string;
-}
 
 /**
  * The sessions of a worker: jobs of kind `session`, their agents and their steps. It follows the jobs, which are the
@@ -41,16 +32,13 @@ export class Sessions {
   readonly #deps: WorkerDeps;
   readonly #sessionDeps: SessionDeps;
   readonly #jobs: JobBook;
-  readonly #canceller: Canceller;
+  readonly #ends: SessionEnds;
   readonly #book: SessionBook;
   readonly #ranks: SessionRanks;
   readonly #runner: StepRunner;
   readonly #link: SessionLink;
   /** The job of each session that this worker has now. */
   readonly #current = new Map<TaskId, JobId>();
-  readonly #wishes = new Map<TaskId, Wish>();
-  /** Monotonic ms until which the steps of an ending session are waited for. */
-  readonly #drainUntilMs = new Map<TaskId, number>();
   readonly #changes = new Map<TaskId, AbortController>();
   readonly #onStarted: () => void;
   /** Jobs whose agents were all in before the backend had said that they run. */
@@ -67,7 +55,6 @@ export class Sessions {
     this.#deps = deps;
     this.#sessionDeps = sessionDeps;
     this.#jobs = jobs;
-    this.#canceller = canceller;
     this.#book = new SessionBook(deps.store, (taskId) => this.#changed(taskId));
     this.#ranks = new SessionRanks(deps, sessionDeps.directories, this.#book);
     this.#runner = new StepRunner(deps, this.#book, {
@@ -78,6 +65,13 @@ export class Sessions {
       },
       onNews: () => this.#link.poke(),
       changed: (taskId, withinMs) => this.#nextChange(taskId, withinMs),
+    });
+    this.#ends = new SessionEnds(deps, {
+      jobs,
+      canceller,
+      book: this.#book,
+      ranks: this.#ranks,
+      runner: this.#runner,
     });
     const source = {
       sessions: () => [...this.#book.all()].map(([taskId]) => taskId),
@@ -145,7 +139,7 @@ export class Sessions {
       idleLimitMs: idleLimitS * 1000,
       maxLifetimeMs: maxLifetimeS * 1000,
     });
-    await this.#leaveFormerJob(taskId, jobId);
+    await this.#ends.leaveFormerJob(taskId, jobId);
     this.#current.set(taskId, jobId);
     await this.#book.record(taskId, (session) =>
       sessionContextOf(session).jobId === jobId
@@ -173,7 +167,7 @@ export class Sessions {
   defers(job: Job, reason: CancelReason, by: string): boolean {
     const { taskId, jobId, cancel } = contextOf(job);
     if (this.#current.get(taskId) !== jobId || cancel !== null || isTerminal(job)) return false;
-    if (!this.#wishes.has(taskId)) this.#wishes.set(taskId, { reason, by });
+    this.#ends.wish(taskId, { reason, by });
     return true;
   }
 
@@ -198,13 +192,15 @@ export class Sessions {
     const job = this.#jobs.get(jobId) ?? (await this.#jobs.past(jobId));
     if (session === null || job === null || sessionContextOf(session).jobId !== jobId) return;
     if (isTerminal(job)) {
+      this.#started.delete(jobId);
+      const isClosed = await this.#ends.jobIsOver(taskId, job);
+      // It leaves memory when its last view has been told.
+      if (isClosed && job.aftermath.delivered) this.#current.delete(taskId);
       this.#link.changed(taskId);
-      await this.#jobIsOver(taskId, job);
       return;
     }
     await this.#noteAllocation(taskId, session, job);
-    const wish = this.#wishes.get(taskId) ?? this.#clockWish(session) ?? endingOf(session);
-    if (wish !== null) await this.#end(taskId, job, wish);
+    await this.#ends.followWish(taskId, session, job);
   }
 
   async #noteAllocation(taskId: TaskId, session: Session, job: Job): Promise<void> {
@@ -227,96 +223,16 @@ export class Sessions {
     }
   }
 
-  #clockWish(session: Session): Wish | null {
-    const reason = expiredClock(sessionContextOf(session), this.#deps.clock.nowMs());
-    return reason === null ? null : { reason, by: 'the session limits' };
-  }
-
-  /** In this order: no new steps, cancel the steps, drain, then the one way in which every job is cancelled. */
-  async #end(taskId: TaskId, job: Job, { reason, by }: Wish): Promise<void> {
-    const { clock, log } = this.#deps;
-    const began = await this.#book.record(taskId, () => [
-      { type: 'session.ending', v: 1, atMs: clock.nowMs(), reason, by: clip(by, 200) },
-    ]);
-    if (began.length > 0) log.info({ taskId, reason, by }, 'a session is ending');
-    const untilMs = this.#drainUntilMs.get(taskId) ?? clock.monotonicMs() + DRAIN_MS;
-    if (!this.#drainUntilMs.has(taskId)) {
-      this.#drainUntilMs.set(taskId, untilMs);
-      await this.#runner.cancelAll(taskId, by);
-    }
-    const session = this.#book.get(taskId);
-    const open = session === null ? 0 : sessionContextOf(session).openSteps.length;
-    if (open > 0 && clock.monotonicMs() < untilMs) return;
-    this.#wishes.delete(taskId);
-    if (contextOf(job).cancel === null) await this.#jobs.record([this.#canceller.wishNow(job, reason, by)]);
-  }
-
-  /**
-   * A job that was taken away is followed by another one, perhaps: the session waits. Every other end is the session's
-   * own once the coordinator has taken it.
-   */
-  async #jobIsOver(taskId: TaskId, job: Job): Promise<void> {
-    const { jobId, reason, detail } = contextOf(job);
-    const phase = phaseOf(job);
-    const atMs = this.#deps.clock.nowMs();
-    this.#ranks.dismiss(jobId);
-    this.#started.delete(jobId);
-    await this.#runner.cancelAll(taskId, 'the end of the job');
-    await this.#closeSteps(taskId, 'the session lost its allocation while it ran; nobody can say how it ended');
-    const limit = limitOfLost(job);
-    const taken = phase === 'Lost' && reason !== 'ABANDONED' && limit === null;
-    const lost = taken || reason === 'LEASE_LOST' || reason === 'DUPLICATE';
-    const refused = job.aftermath.delivered && !job.aftermath.accepted;
-    if (lost || refused) {
-      const why = reason ?? 'NOT_FOUND';
-      await this.#book.record(taskId, () => [
-        { type: 'session.interrupted', v: 1, atMs, jobId, reason: why, detail: clip(detail) },
-      ]);
-    } else if (job.aftermath.delivered && !this.#isDraining(taskId)) {
-      const end = limit === null ? { phase, reason } : ({ phase: 'Cancelled', reason: limit } as const);
-      await this.#book.record(taskId, () => [{ type: 'session.ended', v: 1, atMs, ...end, detail: clip(detail) }]);
-    } else {
-      return;
-    }
-    this.#wishes.delete(taskId);
-    this.#drainUntilMs.delete(taskId);
-    // It leaves memory when its last view has been told.
-    if (job.aftermath.delivered) this.#current.delete(taskId);
-    this.#link.changed(taskId);
-  }
-
-  /** Whether steps have still to end, and may. */
-  #isDraining(taskId: TaskId): boolean {
-    const session = this.#book.get(taskId);
-    if (session === null || sessionContextOf(session).openSteps.length === 0) return false;
-    const nowMs = this.#deps.clock.monotonicMs();
-    const untilMs = this.#drainUntilMs.get(taskId) ?? nowMs + DRAIN_MS;
-    this.#drainUntilMs.set(taskId, untilMs);
-    return nowMs < untilMs;
-  }
-
-  /** A session that comes back finds the job before it over: what it left in the stream is closed first. */
-  async #leaveFormerJob(taskId: TaskId, jobId: JobId): Promise<void> {
-    const session = this.#book.get(taskId);
-    const former = session === null ? null : sessionContextOf(session).jobId;
-    if (former === null || former === jobId) return;
-    const job = this.#jobs.get(former) ?? (await this.#jobs.past(former));
-    const reason = (job === null ? null : contextOf(job).reason) ?? 'NOT_FOUND';
-    this.#ranks.dismiss(former);
-    await this.#closeSteps(taskId, 'the session lost its allocation while it ran; nobody can say how it ended');
-    await this.#book.record(taskId, () => [
-      { type: 'session.interrupted', v: 1, atMs: this.#deps.clock.nowMs(), jobId: former, reason, detail: '' },
-    ]);
-    this.#drainUntilMs.delete(taskId);
-  }
-
   /** After a restart: agents are awaited again; of steps that ran nobody knows any more. */
   async #resume(job: Job): Promise<void> {
     const { taskId, jobId, epoch } = contextOf(job);
     const session = await this.#book.load(taskId);
     if (session === null || sessionContextOf(session).jobId !== jobId) return;
     this.#current.set(taskId, jobId);
-    await this.#closeSteps(taskId, 'the worker restarted: it can not speak for this step any more; it may still run');
+    await this.#runner.disown(
+      taskId,
+      'the worker restarted: it can not speak for this step any more; it may still run',
+    );
     const atMs = this.#deps.clock.nowMs();
     await this.#book.record(taskId, (now) =>
       sessionContextOf(now).ranksIn.map(({ rank }) => ({
@@ -348,19 +264,6 @@ export class Sessions {
     const agentSource = agentPath === null ? this.#sessionDeps.agentSource : null;
     const settings = { host, port, trust: this.#ranks.gateway.trust, aloneLimitS };
     return this.#sessionDeps.directories.prepareSession(jobId, { agentSource, parameters, settings });
-  }
-
-  /** Closes the steps that this process does not run: it can not speak for them. */
-  async #closeSteps(taskId: TaskId, detail: string): Promise<void> {
-    const running = new Set([...this.#runner.all()].filter(({ end }) => end === null).map(({ stepId }) => stepId));
-    const atMs = this.#deps.clock.nowMs();
-    const end = { how: 'unknown', exitCode: null, signal: null, detail, droppedBytes: 0 } as const;
-    const closed = await this.#book.record(taskId, (session) =>
-      sessionContextOf(session)
-        .openSteps.filter(({ stepId }) => !running.has(stepId))
-        .map(({ stepId }) => ({ type: 'step.ended', v: 1, atMs, stepId, ...end })),
-    );
-    for (const event of closed) if (event.type === 'step.ended') this.#runner.adopt(taskId, event.stepId, end);
   }
 
   #take(call: SessionCall): void {
@@ -412,10 +315,4 @@ export class Sessions {
     this.#changes.set(taskId, change);
     await this.#deps.clock.sleep(withinMs, change.signal);
   }
-}
-
-/** What the stream says that the session ends for: a worker that restarted goes on with it. */
-function endingOf(session: Session): Wish | null {
-  const { ending } = sessionContextOf(session);
-  return sessionStateOf(session) === 'Ending' && ending !== null ? { reason: ending.reason, by: ending.by } : null;
 }

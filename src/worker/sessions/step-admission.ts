@@ -1,12 +1,9 @@
 import type { StepRequest } from '../../coordinator/session-api.js';
 import { phaseOf, type Job } from '../../machines/job-aggregate.js';
 import { sessionContextOf, sessionStateOf, type Session } from '../../machines/session-aggregate.js';
-import type { StepEnd } from '../../machines/session-events.js';
 import { readinessWords } from '../../machines/session-rules.js';
 import { wordsOf } from './session-view.js';
 
-/** Words of a command line that the log keeps. */
-export const STEP_WORDS_MAX = 100;
 const OPEN_STEPS_MAX = 64;
 
 export type Admission =
@@ -55,12 +52,3 @@ function sizeProblem(request: StepRequest, ranks: number): string | null {
     ? `${String(request.tasks)} tasks do not fill ${String(nodes)} nodes: ask for at least one on each`
     : null;
 }
-
-/** The end of a step of which nothing was started. */
-export const refusal = (detail: string): StepEnd => ({
-  how: 'refused',
-  exitCode: null,
-  signal: null,
-  detail: detail.slice(0, 4000),
-  droppedBytes: 0,
-});

@@ -1,15 +1,17 @@
-import { LEAVE_RUNNING, type StepReply } from '../../backend.js';
+import { LEAVE_RUNNING } from '../../backend.js';
 import type { SessionCall, StdinPiece, StepRequest } from '../../coordinator/session-api.js';
 import { clip } from '../../events/schema-parts.js';
 import type { AgentLink, AgentStepControl, AgentStepEnd } from '../../gateway/agent-port.js';
 import { contextOf, phaseOf, type Job } from '../../machines/job-aggregate.js';
 import { sessionContextOf } from '../../machines/session-aggregate.js';
-import type { SessionMachineEvent, StepEnd } from '../../machines/session-events.js';
+import type { StepEnd } from '../../machines/session-events.js';
 import type { StepId, TaskId } from '../../machines/vocabulary.js';
 import type { WorkerDeps } from '../context.js';
 import type { SessionBook } from './session-book.js';
-import { admission, refusal, STEP_WORDS_MAX, type Admission } from './step-admission.js';
+import { admission, type Admission } from './step-admission.js';
+import { StepInput } from './step-input.js';
 import { StepOutput } from './step-output.js';
+import { endOfAgent, endOfReply, refusal, requested } from './step-words.js';
 
 /** A step that was asked for while a rank is on its way back (its connection broke, the worker restarted) waits for it. */
 const READY_WAIT_MS = 30_000;
@@ -23,8 +25,8 @@ export interface RunningStep {
   readonly taskId: TaskId;
   readonly stepId: StepId;
   readonly output: StepOutput;
-  /** Bytes of its input that the command has taken, and how many of them the coordinator knows of. */
-  stdinTaken: number;
+  readonly input: StepInput;
+  /** How many bytes of what the command has taken of its input the coordinator knows of. */
   stdinTold: number;
   notice: string | null;
   end: StepEnd | null;
@@ -39,14 +41,7 @@ export interface RunningStep {
 
 interface Live extends RunningStep {
   readonly stop: AbortController;
-  /** Resolves when the command has been started, or never will be. */
-  readonly started: Promise<AgentStepControl | null>;
-  readonly start: (control: AgentStepControl | null) => void;
   control: AgentStepControl | null;
-  /** Pieces of input are passed on one after the other. */
-  input: Promise<void>;
-  stdinAt: number;
-  inputLost: boolean;
 }
 
 /** A step as it is asked for. */
@@ -81,10 +76,21 @@ export class StepRunner {
     return this.#steps.values();
   }
 
-  /** A step of a former life of this worker: whoever waits for it is told how it ended. */
-  adopt(taskId: TaskId, stepId: StepId, end: StepEnd): void {
-    if (this.#steps.has(stepId)) return;
-    this.#ended(this.#track(taskId, { stepId, outputLimitBytes: 0 }), end);
+  /** Closes the steps of a session that this process does not run: it can not speak for them, and says so. */
+  async disown(taskId: TaskId, detail: string): Promise<void> {
+    const running = new Set([...this.#steps.values()].filter(({ end }) => end === null).map(({ stepId }) => stepId));
+    const atMs = this.#nowMs();
+    const end = { how: 'unknown', exitCode: null, signal: null, detail, droppedBytes: 0 } as const;
+    const closed = await this.#book.record(taskId, (session) =>
+      sessionContextOf(session)
+        .openSteps.filter(({ stepId }) => !running.has(stepId))
+        .map(({ stepId }) => ({ type: 'step.ended', v: 1, atMs, stepId, ...end })),
+    );
+    for (const event of closed) {
+      if (event.type !== 'step.ended' || this.#steps.has(event.stepId)) continue;
+      // Whoever waits for it is told.
+      this.#ended(this.#track(taskId, { stepId: event.stepId, outputLimitBytes: 0 }), end);
+    }
   }
 
   forget(stepId: StepId): void {
@@ -128,28 +134,9 @@ export class StepRunner {
   async input(taskId: TaskId, stepId: StepId, piece: StdinPiece): Promise<void> {
     const step = this.#steps.get(stepId);
     if (step === undefined) return;
-    const passed = step.input.then(() => this.#passOn(step, piece));
-    step.input = passed.catch(() => undefined);
-    await passed;
-    await this.#noteActivity(taskId);
-  }
-
-  async #passOn(step: Live, { offset, data, end }: StdinPiece): Promise<void> {
-    const control = await step.started;
-    if (control === null) return;
-    if (offset > step.stdinAt) {
-      // A command with a hole in its input does something that nobody asked for.
-      step.inputLost = true;
-      control.cancel();
-      return;
-    }
-    const bytes = Buffer.from(data, 'base64').subarray(step.stdinAt - offset);
-    step.stdinAt += bytes.length;
-    if (bytes.length > 0) control.write(bytes);
-    if (end) control.endInput();
-    await control.inputTaken();
-    step.stdinTaken = step.stdinAt;
+    await step.input.pass(piece);
     this.#around.onNews();
+    await this.#noteActivity(taskId);
   }
 
   /** Ends every step of a session; each end is recorded when it is seen. */
@@ -165,15 +152,11 @@ export class StepRunner {
   }
 
   #track(taskId: TaskId, { stepId, outputLimitBytes }: Pick<StepRequest, 'stepId' | 'outputLimitBytes'>): Live {
-    let start: Live['start'] = () => undefined;
-    const started = new Promise<AgentStepControl | null>((resolve) => {
-      start = resolve;
-    });
     const step: Live = {
       taskId,
       stepId,
       output: new StepOutput(outputLimitBytes),
-      stdinTaken: 0,
+      input: new StepInput(),
       stdinTold: 0,
       notice: null,
       end: null,
@@ -182,12 +165,7 @@ export class StepRunner {
       asked: 1,
       offer: { atMs: 0, waitMs: 0 },
       stop: new AbortController(),
-      started,
-      start,
       control: null,
-      input: Promise.resolve(),
-      stdinAt: 0,
-      inputLost: false,
     };
     this.#steps.set(stepId, step);
     return step;
@@ -208,7 +186,7 @@ export class StepRunner {
     if (admitted.kind === 'refused') return refusal(admitted.detail);
     const { taskId } = step;
     const noticeDue = admitted.noticeDue;
-    let recorded: readonly SessionMachineEvent[];
+    let recorded;
     try {
       recorded = await this.#book.record(taskId, () => [requested(request, by, this.#nowMs())]);
     } catch (error) {
@@ -274,11 +252,11 @@ export class StepRunner {
         { stepId, argv, stdin, timeLimitMs, outputLimitBytes },
         { output: (stream, bytes) => this.#wrote(step, stream, bytes), ended: resolve },
       );
-      step.start(step.control);
+      step.input.begin(step.control);
       if (step.stop.signal.aborted) step.control.cancel();
     });
     const end = endOfAgent(ended, step.output.droppedBytes);
-    return step.inputLost ? { ...end, detail: 'a part of its input was lost on the way: it was ended' } : end;
+    return step.input.isLost ? { ...end, detail: 'a part of its input was lost on the way: it was ended' } : end;
   }
 
   #wrote(step: Live, stream: 'stdout' | 'stderr', bytes: Buffer): void {
@@ -303,7 +281,7 @@ export class StepRunner {
   #ended(step: Live, end: StepEnd): void {
     step.end = end;
     step.endedAtMs = this.#deps.clock.monotonicMs();
-    step.start(null);
+    step.input.begin(null);
     this.#around.onNews();
   }
 
@@ -316,46 +294,5 @@ export class StepRunner {
 
   #nowMs(): number {
     return this.#deps.clock.nowMs();
-  }
-}
-
-function requested(request: StepRequest, by: string, atMs: number): SessionMachineEvent {
-  const { stepId, mode, argv } = request;
-  const words = argv.slice(0, STEP_WORDS_MAX).map((word) => clip(word));
-  const rank = request.mode === 'exec' ? request.rank : null;
-  return { type: 'step.requested', v: 1, atMs, stepId, mode, rank, argv: words, by: clip(by, 200) };
-}
-
-function endOfReply(reply: StepReply, droppedBytes: number): StepEnd {
-  const none = { exitCode: null, signal: null, droppedBytes };
-  switch (reply.kind) {
-    case 'ended':
-      return { how: 'exited', exitCode: reply.exitCode, signal: reply.signal, detail: '', droppedBytes };
-    case 'stopped':
-      return { how: reply.by === 'cancel' ? 'cancelled' : 'timeLimit', detail: '', ...none };
-    case 'refused':
-      return { how: 'refused', detail: clip(reply.detail), ...none };
-    case 'timedOut':
-    case 'unreachable':
-      return {
-        how: 'unknown',
-        detail: clip(`the backend did not answer; it may not have run: ${reply.detail}`),
-        ...none,
-      };
-  }
-}
-
-function endOfAgent(end: AgentStepEnd, ownDropped: number): StepEnd {
-  const none = { exitCode: null, signal: null, droppedBytes: ownDropped };
-  switch (end.kind) {
-    case 'notStarted':
-      return { how: 'refused', detail: clip(end.detail), ...none };
-    case 'lost':
-      return { how: 'unknown', detail: clip(end.detail), ...none };
-    case 'exited': {
-      const { exitCode, signal } = end;
-      const how = end.stoppedBy === 'itself' ? 'exited' : end.stoppedBy === 'cancel' ? 'cancelled' : 'timeLimit';
-      return { how, exitCode, signal, detail: '', droppedBytes: end.droppedBytes + ownDropped };
-    }
   }
 }

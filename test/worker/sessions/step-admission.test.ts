@@ -3,7 +3,8 @@ import type { StepRequest } from '../../../src/coordinator/session-api.js';
 import type { Job } from '../../../src/machines/job-aggregate.js';
 import { sessionStateOf, type Session } from '../../../src/machines/session-aggregate.js';
 import type { SessionMachineEvent } from '../../../src/machines/session-events.js';
-import { admission, refusal } from '../../../src/worker/sessions/step-admission.js';
+import { admission } from '../../../src/worker/sessions/step-admission.js';
+import { refusal } from '../../../src/worker/sessions/step-words.js';
 import { stepId } from '../../support/ids.js';
 import { at, jobAfter } from '../../support/job-events.js';
 import {
