@@ -23,4 +23,9 @@ export interface Io {
   readonly random: Random;
   /** Aborts on the first SIGINT or SIGTERM. */
   readonly signal: AbortSignal;
+  /**
+   * Runs when the process ends because nobody reads its output any more; given up after 2 s. Returns what takes it back.
+   * A test's Io has none.
+   */
+  readonly beforeExit?: (run: () => Promise<void>) => () => void;
 }

@@ -7,6 +7,7 @@ import type { Io, Sink } from './io.js';
 
 const SIGNAL_NUMBERS = { SIGINT: 2, SIGTERM: 15 } as const;
 const COLUMNS_ELSEWHERE = 120;
+const LAST_ACTS_MS = 2_000;
 
 /**
  * The real process. The first SIGINT or SIGTERM aborts `signal`; a second one ends the process at once. A reader that
@@ -28,8 +29,15 @@ export function processIo(): Io {
       closeStdin();
     });
   }
+  const last = new Set<() => Promise<void>>();
+  let isLeaving = false;
   process.stdout.on('error', (error) => {
-    process.exit(errnoOf(error) === 'EPIPE' ? EXIT.ok : EXIT.failed);
+    if (isLeaving) return;
+    isLeaving = true;
+    const done = Promise.allSettled([...last].map((run) => run()));
+    void Promise.race([done, systemClock.sleep(LAST_ACTS_MS)]).then(() =>
+      process.exit(errnoOf(error) === 'EPIPE' ? EXIT.ok : EXIT.failed),
+    );
   });
   // Nobody is left to read what we would say about it; the work itself goes on.
   process.stderr.on('error', () => undefined);
@@ -47,6 +55,10 @@ export function processIo(): Io {
     clock: systemClock,
     random: systemRandom,
     signal: controller.signal,
+    beforeExit: (run) => {
+      last.add(run);
+      return () => void last.delete(run);
+    },
   };
 }
 

@@ -1,5 +1,5 @@
 import type { ClientAnswer, CoordinatorClient } from '../coordinator/client.js';
-import type { OutputStream, StepEnd, StepOutput, StepRequest } from '../coordinator/session-api.js';
+import type { OutputStream, StepEnd, StepOutput, StepRequest, StepSizes } from '../coordinator/session-api.js';
 import type { Epoch, TaskId } from '../machines/vocabulary.js';
 import { refused, valueOf } from './client.js';
 import { CliError } from './errors.js';
@@ -9,9 +9,16 @@ import { note } from './output.js';
 
 /** How long one question for more output may wait at the coordinator. */
 const POLL_MS = 25_000;
+/** The first question: what holds a step up is said soon. */
+const FIRST_POLL_MS = 3_000;
+/** While the reader of our output takes its time, the coordinator is told that somebody follows the step. */
+const ALIVE_MS = 60_000;
 /** Between two tries while the coordinator does not answer. */
 const RETRY_MS = 1_000;
 const NOT_FOUND_STATUS = 404;
+
+/** How much of each stream there is so far, bytes. */
+type Offsets = Record<OutputStream, number>;
 
 /** Where a step's output goes; resolves when there is room for more. */
 export type StepSink = (stream: OutputStream, bytes: Buffer) => Promise<void>;
@@ -34,7 +41,7 @@ export const aside = (io: Io, text: string): Promise<void> => note(io, `open-com
  * coordinator knows the step.
  */
 export async function followStep(step: Followed, sink: StepSink, onAccepted: () => void): Promise<StepEnd> {
-  const { client, taskId, request } = step;
+  const { io, client, taskId, request } = step;
   const asked = await client.requestStep(taskId, request);
   if (asked.kind === 'unreachable') {
     const hint = `it may have been started as ${request.stepId}: open-compute session status ${taskId}`;
@@ -43,10 +50,15 @@ export async function followStep(step: Followed, sink: StepSink, onAccepted: () 
   const { epoch } = valueOf(asked);
   onAccepted();
   const interrupted = cancelOnInterrupt(step);
+  // Whoever reads our output has gone (`| head`): nobody wants the rest.
+  const keep = io.beforeExit?.(async () => {
+    await client.cancelStep(taskId, request.stepId);
+  });
   try {
     return await readToEnd(step, epoch, sink);
   } finally {
     interrupted.forget();
+    keep?.();
     // What it has to say comes before what its caller says.
     await interrupted.said;
   }
@@ -56,8 +68,9 @@ async function readToEnd(step: Followed, epoch: Epoch, sink: StepSink): Promise<
   const { io, client, taskId, request } = step;
   const at = { stdout: 0, stderr: 0 };
   let isAway = false;
-  for (;;) {
-    const answer = await client.stepOutput(taskId, request.stepId, { ...at, waitMs: POLL_MS });
+  let said: string | null = null;
+  for (let waitMs = FIRST_POLL_MS; ; waitMs = POLL_MS) {
+    const answer = await client.stepOutput(taskId, request.stepId, { ...at, waitMs });
     if (answer.kind === 'unreachable') {
       if (!isAway) await aside(io, `the coordinator does not answer (${answer.detail}); trying again until it does`);
       isAway = true;
@@ -72,19 +85,51 @@ async function readToEnd(step: Followed, epoch: Epoch, sink: StepSink): Promise<
       await askAgain(step, epoch);
       continue;
     }
-    const { pieces, notice, end } = answer.value;
+    const { pieces, notice, waiting, end, sizes } = answer.value;
     if (notice !== null) await aside(io, notice);
-    await passOn(io, pieces, at, sink);
-    if (end !== null) return end;
+    if (waiting !== null && waiting !== said) await aside(io, `${waiting}; waiting`);
+    said = waiting ?? said;
+    await whileAlive(step, at, passOn(io, pieces, at, sink));
+    if (end === null) continue;
+    await sayMissing(io, at, end, sizes);
+    return end;
   }
 }
 
-async function passOn(
-  io: Io,
-  pieces: StepOutput['pieces'],
-  at: Record<OutputStream, number>,
-  sink: StepSink,
-): Promise<void> {
+/** What was written and will not come any more is said, whatever the exit code. */
+async function sayMissing(io: Io, at: Offsets, { how }: StepEnd, sizes: StepSizes): Promise<void> {
+  if (how === 'refused' || how === 'unknown') return;
+  if (sizes === null) {
+    await aside(io, 'some of its output may be missing: it ended before, and nobody knows any more how much there was');
+    return;
+  }
+  for (const stream of ['stdout', 'stderr'] as const) {
+    const missing = sizes[stream] - at[stream];
+    if (missing > 0)
+      await aside(io, `${String(missing)} bytes of ${stream} are missing at the end: they were lost on the way`);
+  }
+}
+
+/** Waits for `work`, which may take as long as whoever reads our output. */
+async function whileAlive({ io, client, taskId, request }: Followed, at: Offsets, work: Promise<void>): Promise<void> {
+  const over = new AbortController();
+  const beat = async (): Promise<void> => {
+    for (;;) {
+      await io.clock.sleep(ALIVE_MS, over.signal);
+      if (over.signal.aborted) return;
+      await client.stepOutput(taskId, request.stepId, { ...at, waitMs: 0 });
+    }
+  };
+  const beating = beat();
+  try {
+    await work;
+  } finally {
+    over.abort();
+    await beating;
+  }
+}
+
+async function passOn(io: Io, pieces: StepOutput['pieces'], at: Offsets, sink: StepSink): Promise<void> {
   for (const { stream, offset, data } of pieces) {
     const missing = offset - at[stream];
     if (missing > 0)

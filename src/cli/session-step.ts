@@ -8,6 +8,7 @@ import { EXIT } from './exit-codes.js';
 import type { Io } from './io.js';
 import type { ClientOptions } from './options.js';
 import { toJson } from './output.js';
+import { quoted } from './payload.js';
 import { aside, followStep, type StepSink } from './session-follow.js';
 import { forwardStdin } from './session-stdin.js';
 
@@ -23,6 +24,10 @@ type Wanted<R = StepRequest> = R extends unknown ? Omit<R, 'stepId'> : never;
  * error for what can not be a step, before anything is sent.
  */
 export async function runStep(io: Io, taskId: TaskId, wanted: Wanted, options: ClientOptions): Promise<void> {
+  // The system's bytes reach us decoded with replacement: what was not UTF-8 can not be told apart any more.
+  const spoilt = wanted.argv.find((word) => word.includes('\ufffd'));
+  if (spoilt !== undefined)
+    throw usageError(`${quoted(spoilt)} is not UTF-8`, 'a command has words of UTF-8; put other bytes into a file');
   const stepId = StepId.parse(`step_${uniquePart(io.clock.nowMs(), io.random)}`);
   const parsed = StepRequest.safeParse({ ...wanted, stepId });
   if (!parsed.success) {

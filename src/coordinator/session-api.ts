@@ -74,6 +74,10 @@ export const StepEnd = z.strictObject({
 });
 export type StepEnd = z.infer<typeof StepEnd>;
 
+/** How much a step has written in all, less what was dropped; null: nobody knows, some of it may have been lost. */
+export const StepSizes = z.strictObject({ stdout: Bytes, stderr: Bytes }).nullable();
+export type StepSizes = z.infer<typeof StepSizes>;
+
 export const StepView = z.strictObject({
   stepId: StepId,
   mode: z.enum(STEP_MODES),
@@ -165,7 +169,11 @@ export const StepOutput = z.strictObject({
   pieces: z.array(OutputPiece),
   /** What whoever asks has to know, such as that the session's job was replaced since the last step. Said once. */
   notice: z.string().nullable(),
+  /** Why there is nothing yet, where the coordinator knows; null otherwise. */
+  waiting: z.string().nullable(),
   end: StepEnd.nullable(),
+  /** With the end. */
+  sizes: StepSizes,
 });
 export type StepOutput = z.infer<typeof StepOutput>;
 
@@ -189,8 +197,8 @@ export const REPORT_BYTES_MAX = 8 * 1024 * 1024;
 
 /** What the coordinator asks of a worker, numbered for one worker and one life of the coordinator (`desk`). */
 export const SessionCall = z.discriminatedUnion('type', [
-  /** `again`: a former life of the worker may have taken it up: it is not run a second time. */
-  z.strictObject({ type: z.literal('step'), taskId: TaskId, by: z.string(), request: StepRequest, again: z.boolean() }),
+  /** Asked again, also of a later life of the worker, it is the same step: it is not run a second time. */
+  z.strictObject({ type: z.literal('step'), taskId: TaskId, by: z.string(), request: StepRequest }),
   z.strictObject({ type: z.literal('stdin'), taskId: TaskId, stepId: StepId, piece: StdinPiece }),
   z.strictObject({ type: z.literal('cancel'), taskId: TaskId, stepId: StepId, by: z.string() }),
 ]);
@@ -223,6 +231,8 @@ export const StepNews = z.strictObject({
   /** Bytes of its standard input that the command has taken, from the first one on. */
   stdinTaken: Bytes,
   end: StepEnd.nullable(),
+  /** With the end. */
+  sizes: StepSizes,
 });
 export type StepNews = z.infer<typeof StepNews>;
 

@@ -24,8 +24,9 @@ export interface DeskLimits {
   readonly endedPerSession: number;
   /** Steps of all sessions together. */
   readonly steps: number;
-  /** Output of one step, and of all, that nobody has read yet, bytes. Its worker keeps the rest. */
+  /** Output of one step, of one session, and of all, that nobody has read yet, bytes. Its worker keeps the rest. */
   readonly unreadPerStep: number;
+  readonly unreadPerSession: number;
   readonly unread: number;
   /** Standard input of one step that its command has not taken, bytes. */
   readonly stdin: number;
@@ -34,6 +35,9 @@ export interface DeskLimits {
   readonly keepAfterSessionMs: number;
   /** How long the worker of a session that is over may still say how its steps ended. */
   readonly lastWordMs: number;
+  /** A step that nobody has followed for so long is asked to end; one that its worker has not taken up is withdrawn. */
+  readonly unfollowedMs: number;
+  readonly withdrawMs: number;
 }
 
 const MIB = 1024 * 1024;
@@ -42,11 +46,14 @@ export const DESK_LIMITS: DeskLimits = {
   endedPerSession: 64,
   steps: 4096,
   unreadPerStep: 4 * MIB,
+  unreadPerSession: 32 * MIB,
   unread: 256 * MIB,
   stdin: MIB,
   keepMs: 10 * 60_000,
   keepAfterSessionMs: 60_000,
   lastWordMs: 15_000,
+  unfollowedMs: 15 * 60_000,
+  withdrawMs: 60_000,
 };
 
 interface HeldView {
@@ -109,7 +116,7 @@ export class SessionDesk {
     for (const { origin, hasEnded, id } of this.#steps()) {
       if (origin.workerId !== workerId || hasEnded || mailbox.has('step', id)) continue;
       const { taskId, by, request } = origin;
-      mailbox.push({ type: 'step', taskId, by, request, again: true });
+      mailbox.push({ type: 'step', taskId, by, request });
     }
   }
 
@@ -142,7 +149,7 @@ export class SessionDesk {
     }
     const full = this.#makeRoom(taskId);
     if (full !== null) return full;
-    if (!this.mailboxOf(workerId).push({ type: 'step', taskId, by, request, again: false })) return BUSY_WORKER;
+    if (!this.mailboxOf(workerId).push({ type: 'step', taskId, by, request })) return BUSY_WORKER;
     this.#session(taskId).steps.set(stepId, new PassedStep(origin, nowMs));
     return answer({ stepId, created: true, epoch: origin.epoch });
   }
@@ -169,7 +176,9 @@ export class SessionDesk {
 
   /** Also a step that this life of the coordinator does not know: the worker may. */
   cancel(taskId: TaskId, stepId: StepId, workerId: string, by: string): Answer<StepCancelled> {
-    if (this.stepOf(taskId, stepId)?.hasEnded === true) return answer({ stepId, ended: true });
+    const step = this.stepOf(taskId, stepId);
+    if (step?.isOutOfReach === true) return OUT_OF_REACH;
+    if (step?.hasEnded === true) return answer({ stepId, ended: true });
     const mailbox = this.mailboxOf(workerId);
     const isAsked = mailbox.has('cancel', stepId) || mailbox.push({ type: 'cancel', taskId, stepId, by });
     return isAsked ? answer({ stepId, ended: false }) : BUSY_WORKER;
@@ -179,7 +188,10 @@ export class SessionDesk {
   hear(news: StepNews, workerId: string, nowMs: number): SessionReportAnswer['taken'][number] {
     const step = this.stepOf(news.taskId, news.stepId);
     if (step?.origin.workerId !== workerId || step.origin.epoch !== news.epoch) return null;
-    const room = Math.min(this.#limits.unreadPerStep - step.cost, this.#roomForAll());
+    const ofSession = [...(this.#sessions.get(news.taskId)?.steps.values() ?? [])];
+    const unread = ofSession.reduce((sum, { cost }) => sum + cost, 0);
+    const { unreadPerStep, unreadPerSession } = this.#limits;
+    const room = Math.min(unreadPerStep - step.cost, unreadPerSession - unread, this.#roomForAll());
     return step.hear(news, room, nowMs);
   }
 
@@ -209,6 +221,7 @@ export class SessionDesk {
     for (const [taskId, session] of this.#sessions) {
       for (const [stepId, step] of session.steps) {
         if (step.lastWordAtMs !== null && step.lastWordAtMs <= nowMs) step.finish(NOBODY_KNOWS, nowMs);
+        this.#giveUp(step, nowMs);
         const kept = session.overAtMs === null ? keepMs : keepAfterSessionMs;
         const isRead = step.waiters.size > 0;
         if (step.hasEnded && !isRead && nowMs - step.touchedAtMs >= kept) session.steps.delete(stepId);
@@ -216,6 +229,31 @@ export class SessionDesk {
       const isOld = session.overAtMs !== null && nowMs - session.overAtMs >= keepMs;
       if (session.steps.size === 0 && (isOld || session.view === null)) this.#sessions.delete(taskId);
     }
+  }
+
+  /** Whoever asked has gone: nothing is started for nobody, and nothing goes on for nobody for ever. */
+  #giveUp(step: PassedStep, nowMs: number): void {
+    if (step.hasEnded || step.waiters.size > 0) return;
+    const aloneMs = nowMs - step.touchedAtMs;
+    const { taskId, workerId } = step.origin;
+    const mailbox = this.mailboxOf(workerId);
+    if (aloneMs >= this.#limits.withdrawMs && mailbox.withdraw(step.id)) step.finish(NOBODY_WAITED, nowMs);
+    else if (aloneMs >= this.#limits.unfollowedMs && !mailbox.has('cancel', step.id)) {
+      const minutes = String(Math.round(this.#limits.unfollowedMs / 60_000));
+      mailbox.push({
+        type: 'cancel',
+        taskId,
+        stepId: step.id,
+        by: `the coordinator: nobody followed it for ${minutes} min`,
+      });
+      step.touchedAtMs = nowMs;
+    }
+  }
+
+  /** Why nothing has come of a step so far, as far as that is known here. */
+  waitingOf(step: PassedStep): string | null {
+    const isHere = !step.hasEnded && this.mailboxOf(step.origin.workerId).has('step', step.id);
+    return isHere ? 'its worker has not taken the step up yet' : null;
   }
 
   /** null: one more step fits, perhaps after some that have been read to their end were forgotten. */
@@ -248,10 +286,14 @@ export class SessionDesk {
     }
   }
 
-  /** Forgets the one that was read to its end the longest ago; false: there is none. */
+  /**
+   * Forgets the one that was read to its end the longest ago, or else that ended the longest ago with nobody reading;
+   * false: there is none.
+   */
   #forgetOne(steps: readonly PassedStep[]): boolean {
-    const done = steps.filter(({ isDelivered, waiters }) => isDelivered && waiters.size === 0);
-    const [first] = done.sort((a, b) => a.touchedAtMs - b.touchedAtMs);
+    const unread = steps.filter(({ hasEnded, waiters }) => hasEnded && waiters.size === 0);
+    const read = unread.filter(({ isDelivered }) => isDelivered);
+    const [first] = (read.length > 0 ? read : unread).sort((a, b) => a.touchedAtMs - b.touchedAtMs);
     if (first === undefined) return false;
     return this.#sessions.get(first.origin.taskId)?.steps.delete(first.id) ?? false;
   }
@@ -272,6 +314,11 @@ const BUSY_WORKER = no(
   'the worker of this session has not taken up what was asked of it before',
   'repeat it in a while; see whether the worker runs',
 );
+const OUT_OF_REACH = no(
+  'no_allocation',
+  'what became of this step nobody can say, and nobody can end it by itself any more',
+  'it ends with its session at the latest: open-compute session stop',
+);
 const BUSY_INPUT = no('too_many_steps', 'the step has not read its input yet', 'repeat it in a moment');
 
 const ended = (how: StepEnd['how'], detail: string): StepEnd => ({
@@ -284,6 +331,10 @@ const ended = (how: StepEnd['how'], detail: string): StepEnd => ({
 const NOT_STARTED = ended(
   'refused',
   "nothing was started: the session's job ended before its worker heard of the step",
+);
+const NOBODY_WAITED = ended(
+  'refused',
+  'nothing was started: whoever asked for it had gone before its worker took it up',
 );
 const NOBODY_KNOWS = ended(
   'unknown',

@@ -60,6 +60,13 @@ export class Mailbox {
     return this.#entries.some(({ call }) => call.type === type && stepOf(call) === stepId);
   }
 
+  /** Takes back a step that has never been in an answer; false: the worker may have acted on it. */
+  withdraw(stepId: StepId): boolean {
+    const isUntold = this.#entries.some(({ call, given }) => call.type === 'step' && stepOf(call) === stepId && !given);
+    if (isUntold) this.#keep(({ call }) => stepOf(call) !== stepId);
+    return isUntold;
+  }
+
   /** Drops everything about a session; gives the steps that the worker has never been told of. */
   forget(taskId: TaskId): ReadonlySet<StepId> {
     const untold = new Set<StepId>();

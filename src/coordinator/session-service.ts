@@ -124,7 +124,8 @@ export class SessionService {
     const isAsker = step.origin.askedBy === principal.id;
     const look = (): StepOutput | null => step.read(query, isAsker, this.#core.monotonicMs);
     const given = await longPoll(look, step.waiters, this.#patience(query.waitMs, gone));
-    return answer(given ?? { pieces: [], notice: null, end: null });
+    const waiting = this.#desk.waitingOf(step);
+    return answer(given ?? { pieces: [], notice: null, waiting, end: null, sizes: null });
   }
 
   async input(principal: Principal, taskId: TaskId, stepId: StepId, piece: StdinPiece): Promise<Answer<StdinTaken>> {
@@ -198,7 +199,10 @@ export class SessionService {
 
   #info(task: Task): SessionInfo {
     const held = this.#desk.viewOf(taskContextOf(task).taskId);
-    return { task: this.#client.view(task), session: held === null ? null : shownView(task, held.epoch, held.view) };
+    const lease = liveLeaseOf(task);
+    const silentMs = lease === null ? null : this.#core.workers.silentMs(lease.workerId, this.#core.monotonicMs);
+    const session = held === null ? null : shownView(task, held.epoch, held.view, silentMs ?? 0);
+    return { task: this.#client.view(task), session };
   }
 
   async #find(principal: Principal, taskId: TaskId): Promise<Answer<Task>> {

@@ -1,5 +1,13 @@
 import type { Epoch, StepId, TaskId } from '../machines/vocabulary.js';
-import type { OutputQuery, SessionReportAnswer, StepEnd, StepNews, StepOutput, StepRequest } from './session-api.js';
+import type {
+  OutputQuery,
+  SessionReportAnswer,
+  StepEnd,
+  StepNews,
+  StepOutput,
+  StepSizes,
+  StepRequest,
+} from './session-api.js';
 import { StepBuffer, type Offsets } from './session-buffer.js';
 import { Waiters } from './waiters.js';
 
@@ -25,6 +33,7 @@ export class PassedStep {
   #notice: string | null = null;
   #noticeTaken = false;
   #end: StepEnd | null = null;
+  #sizes: StepSizes = null;
   /** Whoever asked has been given the end. */
   isDelivered = false;
   /** Monotonic ms, of the last time that somebody asked or read, or that it ended. */
@@ -51,6 +60,11 @@ export class PassedStep {
     return this.#end !== null;
   }
 
+  /** It may go on, and nobody can end it by itself. */
+  get isOutOfReach(): boolean {
+    return this.#end?.how === 'unknown';
+  }
+
   get cost(): number {
     return this.#buffer.cost;
   }
@@ -65,7 +79,7 @@ export class PassedStep {
   }
 
   /** Takes what continues the output and costs at most `room`; the end only with everything before it. */
-  hear({ pieces, notice, stdinTaken, end }: StepNews, room: number, nowMs: number): Taken {
+  hear({ pieces, notice, stdinTaken, end, sizes }: StepNews, room: number, nowMs: number): Taken {
     this.#stdinRead = Math.max(this.#stdinRead ?? 0, stdinTaken);
     if (this.#end !== null) return this.#taken();
     if (notice !== null && !this.#noticeTaken) {
@@ -75,14 +89,15 @@ export class PassedStep {
     const before = this.#buffer.cost;
     // The first one that is not taken ends it: the streams keep the order in which they were written.
     const all = pieces.every((piece) => this.#buffer.offer(piece, room - (this.#buffer.cost - before)));
-    if (end !== null && all) this.finish(end, nowMs);
+    if (end !== null && all) this.finish(end, nowMs, sizes);
     else this.waiters.wake();
     return this.#taken();
   }
 
-  finish(end: StepEnd, nowMs: number): void {
+  finish(end: StepEnd, nowMs: number, sizes: StepSizes = null): void {
     if (this.#end !== null) return;
     this.#end = end;
+    this.#sizes = sizes;
     this.touchedAtMs = nowMs;
     this.waiters.wake();
   }
@@ -103,7 +118,7 @@ export class PassedStep {
       this.#notice = null;
       if (end !== null) this.isDelivered = true;
     }
-    return { pieces, notice, end };
+    return { pieces, notice, waiting: null, end, sizes: end === null ? null : this.#sizes };
   }
 
   /** The bytes of a piece of standard input that are new; null: it begins beyond what has come so far. */

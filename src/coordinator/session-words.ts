@@ -52,14 +52,35 @@ export const otherJob = (taskId: TaskId, asked: number, current: number): Answer
 
 const NOTHING = { allocation: false, workspace: false, ranks: false, agent: false };
 
-/** The worker's newest word about a session, put right where the coordinator knows better: it is over, or waits again. */
-export function shownView(task: Task, epoch: Epoch, view: SessionView): SessionView {
+/** A worker speaks every few seconds, if only to renew its leases. */
+const SILENT_MS = 30_000;
+
+/**
+ * The worker's newest word about a session, put right where the coordinator knows better: it is over, it waits again, it
+ * is asked to end, or its worker has not been heard for `silentMs`.
+ */
+export function shownView(task: Task, epoch: Epoch, view: SessionView, silentMs: number): SessionView {
   if (isTaskOver(task)) {
     if (view.state === 'Ended') return view;
     const { reason, endedAtMs } = taskContextOf(task);
     return { ...gone(view, endedAtMs), state: 'Ended', words: `ended: ${endOf(task)}`, reason };
   }
-  if (liveLeaseOf(task)?.epoch === epoch) return view;
+  const lease = liveLeaseOf(task);
+  if (lease?.epoch === epoch) {
+    const silent =
+      silentMs < SILENT_MS
+        ? []
+        : [`worker ${lease.worker} has not been heard for ${String(Math.round(silentMs / 1000))} s`];
+    const { cancel } = taskContextOf(task);
+    const isTold = view.state === 'Ending' || view.state === 'Ended';
+    const wished = cancel === null || isTold ? [] : [`asked to end by ${cancel.by}`];
+    if (silent.length + wished.length === 0) return view;
+    const words = [...wished, ...silent, `last heard: ${view.words}`].join('; ').slice(0, 4000);
+    // Whether its agents answer nobody can say.
+    const readiness = silent.length === 0 ? view.readiness : { ...view.readiness, agent: false };
+    const state = silent.length > 0 && view.state === 'Ready' ? 'Starting' : view.state;
+    return { ...view, readiness, state, words };
+  }
   return { ...gone(view, null), state: 'Interrupted', words: 'its job is gone; it waits for a new one' };
 }
 

@@ -76,6 +76,12 @@ export class WorkerRegistry {
     return worker;
   }
 
+  /** How long ago it was heard, ms; null: never. */
+  silentMs(id: string, nowMs: number): number | null {
+    const worker = this.#workers.get(id);
+    return worker === undefined ? null : nowMs - worker.heardAtMs;
+  }
+
   async forget(id: string): Promise<void> {
     if (this.#workers.delete(id)) await this.#save();
   }

@@ -41,8 +41,12 @@ export async function runStep(
 
 const refused = (detail: string): StepReply => ({ kind: 'refused', detail });
 
+/** Each is a process of this machine. */
+const TASKS_MAX = 1_024;
+
 /** This machine stands for as many nodes as the job has ranks. */
 function sizeProblem({ nodes, tasks }: StepRequest, ranks: number): string | null {
+  if (tasks > TASKS_MAX) return `this machine runs at most ${String(TASKS_MAX)} tasks of a step`;
   if (nodes > ranks) return `the job holds ${String(ranks)} nodes, not ${String(nodes)}`;
   return tasks < nodes ? `${String(tasks)} tasks do not fill ${String(nodes)} nodes: ask for more tasks` : null;
 }

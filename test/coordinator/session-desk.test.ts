@@ -37,7 +37,7 @@ const out = (offset: number, text: string | Buffer): OutputPiece => ({
 const err = (offset: number, text: string): OutputPiece => ({ ...out(offset, text), stream: 'stderr' });
 const exited = (exitCode = 0): StepEnd => ({ how: 'exited', exitCode, signal: null, detail: '', droppedBytes: 0 });
 const news = (pieces: OutputPiece[], end: StepEnd | null = null, over: Partial<StepNews> = {}): StepNews => ({
-  ...{ taskId: taskId(), epoch: epoch(), stepId: stepId(), pieces, notice: null, stdinTaken: 0, end },
+  ...{ taskId: taskId(), epoch: epoch(), stepId: stepId(), pieces, notice: null, stdinTaken: 0, sizes: null, end },
   ...over,
 });
 const from = (stdout = 0, stderr = 0) => ({ stdout, stderr, waitMs: 0 });
@@ -118,18 +118,20 @@ describe('asking for a step', () => {
     expect(problem(desk.ask(origin(66), 0))).toBe('none');
   });
 
-  test('ended steps that were read make way for new ones; unread ones do not, and the refusal says what to do', () => {
+  test('ended steps make way for new ones: first those that were read, then the oldest that nobody reads', () => {
     open({ endedPerSession: 2 });
     for (const n of [1, 2]) {
       asked(n);
       desk.hear(news([out(0, 'x')], exited(), { stepId: stepId(n) }), 'w1', n);
     }
-    const refused = desk.ask(origin(3), 5);
-    expect(refused.ok ? '' : refused.problem.message).toContain('nobody has read their output');
     desk.stepOf(taskId(), stepId(2))?.read(from(), true, 6);
     asked(3);
     expect(desk.stepOf(taskId(), stepId(2))).toBeNull();
     expect(desk.stepOf(taskId(), stepId(1))).not.toBeNull();
+    desk.hear(news([], exited(), { stepId: stepId(3) }), 'w1', 7);
+    asked(4);
+    expect(desk.stepOf(taskId(), stepId(1))).toBeNull();
+    expect(desk.stepOf(taskId(), stepId(3))).not.toBeNull();
   });
 
   test('the coordinator passes on so many steps in all', () => {
@@ -297,10 +299,47 @@ describe('cancelling', () => {
   });
 });
 
+describe('a step whose asker has gone', () => {
+  test('is not started after a minute, if its worker has not taken it up by then', () => {
+    const step = asked();
+    expect(desk.waitingOf(step)).toBe('its worker has not taken the step up yet');
+    desk.tick(59_000);
+    expect(step.hasEnded).toBe(false);
+    desk.tick(60_000);
+    expect(step.read(from(), true, 60_000)?.end).toMatchObject({ how: 'refused' });
+    expect(calls()).toEqual([]);
+  });
+
+  test('is asked to end after a quarter of an hour in which nobody followed it; whoever reads it keeps it', () => {
+    const step = asked();
+    calls();
+    desk.tick(14 * 60_000);
+    step.read(from(), true, 14 * 60_000);
+    desk.tick(28 * 60_000);
+    expect(calls(1)).toEqual([]);
+    desk.tick(29 * 60_000);
+    expect(calls(1)).toEqual(['2 cancel']);
+    desk.tick(29 * 60_000 + 1_000);
+    expect(calls(1)).toEqual(['2 cancel']);
+  });
+
+  test('of which nobody can say whether it runs can not be ended by itself, and that is said', () => {
+    asked();
+    desk.hear(news([], { ...exited(), how: 'unknown', exitCode: null }), 'w1', 0);
+    expect(problem(desk.cancel(taskId(), stepId(), 'w1', 'alice'))).toBe('no_allocation');
+  });
+
+  test('its sizes come with its end, so that its reader sees what is missing', () => {
+    const step = asked();
+    desk.hear(news([out(0, 'abc')], exited(), { sizes: { stdout: 9, stderr: 0 } }), 'w1', 0);
+    expect(step.read(from(), true, 0)?.sizes).toEqual({ stdout: 9, stderr: 0 });
+  });
+});
+
 describe('a worker that begins anew', () => {
   const asksFor = (desk_: string | null, after: number) =>
     (desk.calls('w1', { desk: desk_, after, waitMs: 0 })?.calls ?? []).flatMap(({ call }) =>
-      call.type === 'step' ? [`${call.request.stepId.slice(-1)}${call.again ? ' again' : ''}`] : [],
+      call.type === 'step' ? [call.request.stepId.slice(-1)] : [],
     );
 
   test('is asked again for every step that it had taken up and that has not ended, and for no other', () => {
@@ -310,9 +349,9 @@ describe('a worker that begins anew', () => {
     expect(asksFor(desk.id, 2)).toEqual([]);
     desk.hear({ ...news([], exited()), stepId: stepId(2) }, 'w1', 0);
     expect(asksFor(desk.id, 2)).toEqual([]);
-    expect(asksFor(null, 0)).toEqual(['1 again']);
+    expect(asksFor(null, 0)).toEqual(['1']);
     // Asked once, however often its first question has to be repeated.
-    expect(asksFor(null, 0)).toEqual(['1 again']);
+    expect(asksFor(null, 0)).toEqual(['1']);
   });
 });
 
@@ -341,6 +380,7 @@ describe('when the lease goes', () => {
   test('while it stays, nothing happens', () => {
     const step = asked();
     desk.settle(taskId(), holder, false, 0);
+    calls();
     desk.tick(1_000_000);
     expect(step.hasEnded).toBe(false);
   });

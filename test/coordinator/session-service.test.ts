@@ -33,7 +33,16 @@ const report = async (over: Partial<SessionReport>, who = W1) =>
   value(await sessions().report(who, { views: [], steps: [], ...over }));
 const view = (words: string, n = 1) => ({ epoch: epoch(n), view: sessionView({ taskId: id, words }) });
 const news = (end: StepEnd | null, text = 'n0', n = 1) => ({
-  ...{ taskId: id, epoch: epoch(n), stepId: stepId(), pieces: said(text), notice: null, stdinTaken: 0, end },
+  ...{
+    taskId: id,
+    epoch: epoch(n),
+    stepId: stepId(),
+    pieces: said(text),
+    notice: null,
+    stdinTaken: 0,
+    sizes: null,
+    end,
+  },
 });
 const lose = async (who = W1, n = 1) =>
   value(
@@ -54,14 +63,14 @@ describe('a step', () => {
     const polled = await polling;
     expect(polled).toMatchObject({
       kind: 'answered',
-      value: { calls: [{ seq: 1, call: { type: 'step', taskId: id, by: 'alice', request: run(), again: false } }] },
+      value: { calls: [{ seq: 1, call: { type: 'step', taskId: id, by: 'alice', request: run() } }] },
     });
     const reading = sessions().output(ALICE, id, stepId(), { ...at, waitMs: 30_000 });
     expect(await port.report({ views: [], steps: [news(exited)] })).toMatchObject({
       kind: 'answered',
       value: { stale: [], taken: [{ stdout: 2, stderr: 0, ended: true }] },
     });
-    expect(value(await reading)).toEqual({ pieces: said('n0'), notice: null, end: exited });
+    expect(value(await reading)).toEqual({ pieces: said('n0'), notice: null, waiting: null, end: exited, sizes: null });
   });
 
   test('a long poll for calls and one for output end without anything after their time', async () => {
@@ -69,7 +78,13 @@ describe('a step', () => {
     const reading = sessions().output(ALICE, id, stepId(), { ...at, waitMs: 5_000 });
     await flush();
     await h.tick(5_000);
-    expect(value(await reading)).toEqual({ pieces: [], notice: null, end: null });
+    expect(value(await reading)).toEqual({
+      pieces: [],
+      notice: null,
+      waiting: 'its worker has not taken the step up yet',
+      end: null,
+      sizes: null,
+    });
     const polling = sessions().calls(W2, { desk: null, after: 0, waitMs: 5_000 });
     expect(problem(await polling)).toBe('hello_needed');
     await h.greet(W2, offer);

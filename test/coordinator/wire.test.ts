@@ -137,7 +137,7 @@ describe('a coordinator and its clients', () => {
     expect(given(await client.requestStep(taskId, step))).toEqual({ stepId: id, created: true, epoch: 1 });
     expect(given(await client.requestStep(taskId, step, epoch()))).toMatchObject({ created: false });
     const { desk, calls } = answered(await polling);
-    expect(calls).toEqual([{ seq: 1, call: { type: 'step', taskId, by: 'carol', request: step, again: false } }]);
+    expect(calls).toEqual([{ seq: 1, call: { type: 'step', taskId, by: 'carol', request: step } }]);
     const bytes = Buffer.from([0, 255, 10, 27, 128]).toString('base64');
     expect(given(await client.stepInput(taskId, id, { offset: 0, data: bytes, end: true }))).toEqual({ taken: 5 });
     expect(given(await client.cancelStep(taskId, id))).toEqual({ stepId: id, ended: false });
@@ -149,11 +149,11 @@ describe('a coordinator and its clients', () => {
     const reading = client.stepOutput(taskId, id, { stdout: 0, stderr: 0, waitMs: 30_000 });
     const piece = { stream: 'stdout', offset: 0, data: bytes } as const;
     const end = { how: 'exited', exitCode: 0, signal: null, detail: '', droppedBytes: 0 } as const;
-    const news = { taskId, epoch: epoch(), stepId: id, pieces: [piece], notice: null, stdinTaken: 0, end };
+    const news = { taskId, epoch: epoch(), stepId: id, pieces: [piece], notice: null, stdinTaken: 0, sizes: null, end };
     expect(answered(await worker.sessions.report({ views: [], steps: [news] })).taken).toEqual([
       { stdout: 5, stderr: 0, ended: true },
     ]);
-    expect(given(await reading)).toEqual({ pieces: [piece], notice: null, end });
+    expect(given(await reading)).toEqual({ pieces: [piece], notice: null, waiting: null, end, sizes: null });
     expect(await client.session(sessionOfNobody)).toMatchObject({ kind: 'refused', status: 404 });
     worker.close();
     client.close();

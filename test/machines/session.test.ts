@@ -225,7 +225,10 @@ const anyEvent = fc.oneof(
     arbitrary: fc.constantFrom(assigned(3), registered(0, 2), registered(1, 2), answered(0, 2), answered(1, 2)),
   },
 );
-const anyLog = fc.array(anyEvent, { minLength: 5, maxLength: 60 });
+/** A part of the way to being ready, and then anything. */
+const anyLog = fc
+  .tuple(fc.nat(READY.length), fc.array(anyEvent, { minLength: 5, maxLength: 60 }))
+  .map(([count, events]) => [...READY.slice(0, count), ...events]);
 
 /** The legal part of a sequence, and every session on the way. */
 function live(events: readonly SessionMachineEvent[]): readonly Session[] {

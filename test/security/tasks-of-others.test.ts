@@ -134,7 +134,9 @@ describe('INV-7 a worker reaches its own leases only', () => {
     'POST /v1/worker/sessions/report': (id, epoch) => ({
       payload: {
         views: [{ epoch, view: sessionView({ taskId: id, words: 'forged' }) }],
-        steps: [{ taskId: id, epoch, stepId: STEP, pieces: [], notice: 'forged', stdinTaken: 0, end: null }],
+        steps: [
+          { taskId: id, epoch, stepId: STEP, pieces: [], notice: 'forged', stdinTaken: 0, sizes: null, end: null },
+        ],
       },
       refused: { status: 200, body: expect.objectContaining({ stale: [id], taken: [null] }) },
     }),

@@ -197,8 +197,8 @@ export class SessionWorld extends WorkerWorld {
     await this.sees(async () => (await this.events()).length > 0 && sessionStateOf(await this.session()) === state);
   }
 
-  ask(request: StepRequest, over: Partial<Pick<Extract<SessionCall, { type: 'step' }>, 'again' | 'by'>> = {}): void {
-    this.port.ask({ type: 'step', taskId: taskId(), by: 'alice', again: false, request, ...over });
+  ask(request: StepRequest, over: Partial<Pick<Extract<SessionCall, { type: 'step' }>, 'by'>> = {}): void {
+    this.port.ask({ type: 'step', taskId: taskId(), by: 'alice', request, ...over });
   }
 
   async untilEnded(id: StepId = stepId()): Promise<StepEnd> {

@@ -1,7 +1,7 @@
 import { isSessionEvent } from '../../events/schemas.js';
 import { VersionConflictError, type EventStore } from '../../events/store.js';
 import { canSessionTake, evolveSession, sessionContextOf, type Session } from '../../machines/session-aggregate.js';
-import type { SessionMachineEvent, SessionRequested, StepEnd } from '../../machines/session-events.js';
+import type { SessionEvent, SessionMachineEvent, SessionRequested, StepEnd } from '../../machines/session-events.js';
 import type { StepId, TaskId } from '../../machines/vocabulary.js';
 
 /** How often an append is decided anew when the stream turned out to be further than memory. */
@@ -15,6 +15,8 @@ export class SessionBook {
   readonly #store: EventStore;
   readonly #onChange: (taskId: TaskId) => void;
   readonly #sessions = new Map<TaskId, Session>();
+  /** Every step that a session's stream knows of: a context remembers the newest ones only. */
+  readonly #steps = new Map<TaskId, Set<StepId>>();
   readonly #turns = new Map<TaskId, Promise<unknown>>();
 
   constructor(store: EventStore, onChange: (taskId: TaskId) => void) {
@@ -78,10 +80,16 @@ export class SessionBook {
           await this.#read(taskId);
           continue;
         }
+        this.#noteSteps(taskId, events);
         this.#keep(taskId, next);
         return events;
       }
     });
+  }
+
+  /** Whether the session's stream knows of this step; the session has been loaded. */
+  knowsStep(taskId: TaskId, stepId: StepId): boolean {
+    return this.#steps.get(taskId)?.has(stepId) === true;
   }
 
   /** How a step ended, as the stream tells it; null: it does not know of such an end. */
@@ -97,6 +105,13 @@ export class SessionBook {
   /** Leaves memory; the stream says what it was. */
   drop(taskId: TaskId): void {
     this.#sessions.delete(taskId);
+    this.#steps.delete(taskId);
+  }
+
+  #noteSteps(taskId: TaskId, events: readonly SessionEvent[]): void {
+    const known = this.#steps.get(taskId) ?? new Set<StepId>();
+    for (const event of events) if (event.type === 'step.requested') known.add(event.stepId);
+    this.#steps.set(taskId, known);
   }
 
   #keep(taskId: TaskId, session: Session): Session {
@@ -106,10 +121,9 @@ export class SessionBook {
   }
 
   async #read(taskId: TaskId): Promise<Session | null> {
-    let session: Session | null = null;
-    for (const { event } of await this.#store.readStream(`session/${taskId}`)) {
-      if (isSessionEvent(event)) session = evolveSession(session, event);
-    }
+    const events = (await this.#store.readStream(`session/${taskId}`)).map(({ event }) => event).filter(isSessionEvent);
+    const session = events.reduce<Session | null>(evolveSession, null);
+    this.#noteSteps(taskId, events);
     return session === null ? null : this.#keep(sessionContextOf(session).taskId, session);
   }
 

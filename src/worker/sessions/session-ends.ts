@@ -13,6 +13,8 @@ import type { StepRunner } from './step-runner.js';
 
 /** Steps of a session that ends have this long to end; then the allocation goes, and they go with it. */
 const DRAIN_MS = 15_000;
+/** After a restart no clock ends a session for so long. */
+const GRACE_MS = 30_000;
 
 /** A wish that a session ends. */
 interface Wish {
@@ -37,6 +39,7 @@ export class SessionEnds {
   readonly #book: SessionBook;
   readonly #ranks: SessionRanks;
   readonly #runner: StepRunner;
+  #clocksFromMs = 0;
   readonly #wishes = new Map<TaskId, Wish>();
   /** Monotonic ms until which the steps of an ending session are waited for. */
   readonly #drainUntilMs = new Map<TaskId, number>();
@@ -48,6 +51,11 @@ export class SessionEnds {
     this.#book = book;
     this.#ranks = ranks;
     this.#runner = runner;
+  }
+
+  /** While the worker was away nobody could use a session: its users get a moment to come back. */
+  giveGrace(): void {
+    this.#clocksFromMs = this.#deps.clock.monotonicMs() + GRACE_MS;
   }
 
   /** The first wish counts. */
@@ -62,6 +70,7 @@ export class SessionEnds {
   }
 
   #clockWish(session: Session): Wish | null {
+    if (this.#deps.clock.monotonicMs() < this.#clocksFromMs) return null;
     const reason = expiredClock(sessionContextOf(session), this.#deps.clock.nowMs());
     return reason === null ? null : { reason, by: 'the session limits' };
   }
@@ -95,7 +104,7 @@ export class SessionEnds {
     const atMs = this.#deps.clock.nowMs();
     this.#ranks.dismiss(jobId);
     await this.#runner.cancelAll(taskId, 'the end of the job');
-    await this.#runner.disown(taskId, 'the session lost its allocation while it ran; nobody can say how it ended');
+    await this.#runner.disown(taskId, 'the session lost its allocation while it ran', false);
     const limit = limitOfLost(job);
     const taken = phase === 'Lost' && reason !== 'ABANDONED' && limit === null;
     const lost = taken || reason === 'LEASE_LOST' || reason === 'DUPLICATE';
@@ -134,7 +143,7 @@ export class SessionEnds {
     const job = this.#jobs.get(former) ?? (await this.#jobs.past(former));
     const reason = (job === null ? null : contextOf(job).reason) ?? 'NOT_FOUND';
     this.#ranks.dismiss(former);
-    await this.#runner.disown(taskId, 'the session lost its allocation while it ran; nobody can say how it ended');
+    await this.#runner.disown(taskId, 'the session lost its allocation while it ran', false);
     await this.#book.record(taskId, () => [
       { type: 'session.interrupted', v: 1, atMs: this.#deps.clock.nowMs(), jobId: former, reason, detail: '' },
     ]);

@@ -11,6 +11,8 @@ const CALLS_WAIT_MS = 20_000;
 const PIECES_MAX = 64;
 const STEPS_MAX = 50;
 const VIEWS_MAX = 500;
+/** Characters of the views in one report. */
+const VIEWS_SIZE = 1024 * 1024;
 /** Raw bytes in one report, of all steps: what the coordinator takes has a limit (`REPORT_BYTES_MAX`), as JSON. */
 const REPORT_BYTES = 4 * 1024 * 1024;
 
@@ -112,6 +114,7 @@ export class SessionLink {
       if (this.#dirty.size > 0) this.#due = true;
       const answer = await this.#port.report(report);
       if (answer.kind !== 'answered') {
+        if (answer.kind === 'refused') this.#giveUp(steps, answer.detail);
         this.#due = true;
         for (const taskId of views.keys()) this.#dirty.add(taskId);
         await this.#deps.clock.sleep(waitMs, signal);
@@ -128,6 +131,12 @@ export class SessionLink {
     }
   }
 
+  /** What the coordinator will never take must not keep it from hearing of the rest. */
+  #giveUp(steps: readonly Told[], detail: string): void {
+    this.#deps.log.error({ detail, steps: steps.length }, 'the coordinator refuses what is reported of sessions');
+    for (const { step } of steps) step.output.abandon();
+  }
+
   async #rest(ms: number): Promise<void> {
     await this.#deps.clock.sleep(ms, this.#poke.signal);
     this.#poke = new AbortController();
@@ -140,13 +149,15 @@ export class SessionLink {
   } {
     const views = new Map<TaskId, string>();
     const changed: SessionReport['views'] = [];
+    let size = 0;
     for (const taskId of this.#dirty) {
-      if (changed.length >= VIEWS_MAX) break;
+      if (changed.length >= VIEWS_MAX || size >= VIEWS_SIZE) break;
       this.#dirty.delete(taskId);
       const told = this.#source.viewOf(taskId);
       const text = JSON.stringify(told);
       if (told === null || this.#told.get(taskId) === text) continue;
       views.set(taskId, text);
+      size += text.length;
       changed.push(told);
     }
     const steps: Told[] = [];
@@ -164,7 +175,16 @@ export class SessionLink {
       steps.push({ step, asked: step.asked, stdinTaken: step.input.takenBytes });
       // The end comes with the last of what it wrote, never before.
       const end = pieces.length === step.output.count ? step.end : null;
-      news.push({ taskId, epoch, stepId, pieces: [...pieces], notice, stdinTaken, end });
+      news.push({
+        taskId,
+        epoch,
+        stepId,
+        pieces: [...pieces],
+        notice,
+        stdinTaken,
+        end,
+        sizes: end === null || !step.isOurs ? null : { ...step.output.sizes },
+      });
     }
     return { report: { views: changed, steps: news }, views, steps };
   }

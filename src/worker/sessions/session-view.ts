@@ -5,7 +5,7 @@ import type { SessionContext, Step } from '../../machines/session-context.js';
 import { idleEndsAtMs, lifetimeEndsAtMs, readinessOf, readinessWords } from '../../machines/session-rules.js';
 
 /** Of each command this much is shown. */
-const SHOWN = { words: 20, chars: 200 } as const;
+const SHOWN = { words: 12, chars: 120 } as const;
 
 /** A session as its users see it. `jobIsOver`: the backend has reported the end of its job; the rest is tidying up. */
 export function viewOf(session: Session, jobIsOver: boolean): SessionView {

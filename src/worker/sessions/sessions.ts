@@ -229,10 +229,8 @@ export class Sessions {
     const session = await this.#book.load(taskId);
     if (session === null || sessionContextOf(session).jobId !== jobId) return;
     this.#current.set(taskId, jobId);
-    await this.#runner.disown(
-      taskId,
-      'the worker restarted: it can not speak for this step any more; it may still run',
-    );
+    this.#ends.giveGrace();
+    await this.#runner.disown(taskId, 'the worker restarted, and can not speak for this step any more', true);
     const atMs = this.#deps.clock.nowMs();
     await this.#book.record(taskId, (now) =>
       sessionContextOf(now).ranksIn.map(({ rank }) => ({

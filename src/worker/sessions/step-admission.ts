@@ -1,4 +1,5 @@
 import type { StepRequest } from '../../coordinator/session-api.js';
+import { clip } from '../../events/schema-parts.js';
 import { phaseOf, type Job } from '../../machines/job-aggregate.js';
 import { sessionContextOf, sessionStateOf, type Session } from '../../machines/session-aggregate.js';
 import { readinessWords } from '../../machines/session-rules.js';
@@ -36,7 +37,9 @@ export function admission(session: Session | null, job: Job | null, request: Ste
   return {
     kind: 'admitted',
     noticeDue: context.noticeDue
-      ? `this session came back as a new job (${context.lastLoss ?? 'its job was lost'}): what its processes had in memory is gone`
+      ? clip(
+          `this session came back as a new job (${context.lastLoss ?? 'its job was lost'}): what its processes had in memory is gone`,
+        )
       : null,
   };
 }

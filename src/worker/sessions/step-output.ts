@@ -3,6 +3,26 @@ import type { OutputPiece, OutputStream } from '../../coordinator/session-api.js
 /** Bytes of one piece on the wire, before base64. */
 const PIECE_BYTES = 64 * 1024;
 
+/** What the output of all steps of a worker may take together, bytes. */
+export class OutputBudget {
+  #freeBytes: number;
+
+  constructor(limitBytes: number) {
+    this.#freeBytes = limitBytes;
+  }
+
+  /** Gives as many of these bytes as there is room for. */
+  take(bytes: number): number {
+    const given = Math.min(bytes, Math.max(0, this.#freeBytes));
+    this.#freeBytes -= given;
+    return given;
+  }
+
+  giveBack(bytes: number): void {
+    this.#freeBytes += bytes;
+  }
+}
+
 interface Held {
   readonly stream: OutputStream;
   readonly offset: number;
@@ -15,13 +35,20 @@ interface Held {
  */
 export class StepOutput {
   readonly #limitBytes: number;
+  readonly #budget: OutputBudget;
   #held: Held[] = [];
   readonly #next = { stdout: 0, stderr: 0 };
   #kept = 0;
   #dropped = 0;
 
-  constructor(limitBytes: number) {
+  constructor(limitBytes: number, budget: OutputBudget) {
     this.#limitBytes = limitBytes;
+    this.#budget = budget;
+  }
+
+  /** How much there was of each stream, less what was dropped. */
+  get sizes(): Readonly<Record<OutputStream, number>> {
+    return { ...this.#next };
   }
 
   get droppedBytes(): number {
@@ -38,8 +65,9 @@ export class StepOutput {
   }
 
   add(stream: OutputStream, bytes: Buffer): void {
-    const room = Math.max(0, this.#limitBytes - this.#kept);
-    const kept = bytes.length > room ? bytes.subarray(0, room) : bytes;
+    // Where something was dropped nothing follows: a hole in the middle would look like output.
+    const room = this.#dropped > 0 ? 0 : Math.min(bytes.length, this.#limitBytes - this.#kept);
+    const kept = bytes.subarray(0, this.#budget.take(room));
     this.#dropped += bytes.length - kept.length;
     this.#kept += kept.length;
     for (let from = 0; from < kept.length; from += PIECE_BYTES) {
@@ -80,6 +108,12 @@ export class StepOutput {
       if (drop === held.bytes.length) return [];
       return [{ stream: held.stream, offset: held.offset + drop, bytes: held.bytes.subarray(drop) }];
     });
+    this.#budget.giveBack(freed);
     return freed > 0;
+  }
+
+  /** Nobody came for what is left: whoever still does sees from the sizes what is missing. */
+  abandon(): void {
+    this.taken(this.#next);
   }
 }

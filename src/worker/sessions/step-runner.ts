@@ -4,13 +4,13 @@ import { clip } from '../../events/schema-parts.js';
 import type { AgentLink, AgentStepControl, AgentStepEnd } from '../../gateway/agent-port.js';
 import { contextOf, phaseOf, type Job } from '../../machines/job-aggregate.js';
 import { sessionContextOf } from '../../machines/session-aggregate.js';
-import type { StepEnd } from '../../machines/session-events.js';
+import type { StepEnd, StepMode } from '../../machines/session-events.js';
 import type { StepId, TaskId } from '../../machines/vocabulary.js';
 import type { WorkerDeps } from '../context.js';
 import type { SessionBook } from './session-book.js';
 import { admission, type Admission } from './step-admission.js';
 import { StepInput } from './step-input.js';
-import { StepOutput } from './step-output.js';
+import { OutputBudget, StepOutput } from './step-output.js';
 import { endOfAgent, endOfReply, refusal, requested } from './step-words.js';
 
 /** A step that was asked for while a rank is on its way back (its connection broke, the worker restarted) waits for it. */
@@ -18,13 +18,26 @@ const READY_WAIT_MS = 30_000;
 /** Typing is noted as a user's activity this often. */
 const ACTIVITY_EVERY_MS = 60_000;
 /** What nobody takes is forgotten after this time. */
-const KEEP_ENDED_MS = 600_000;
+const KEEP_ENDED_MS = 1_800_000;
+const OUTPUT_BUDGET_BYTES = 256 * 1024 * 1024;
+/** An agent that does not answer for so long is not given a command. */
+const AGENT_ANSWERS_MS = 5_000;
+
+const NO_END_KNOWN: StepEnd = {
+  how: 'unknown',
+  exitCode: null,
+  signal: null,
+  detail: 'it was started before, and its end is not on record',
+  droppedBytes: 0,
+};
 
 /** A step that somebody asked this process for. Times are monotonic ms. */
 export interface RunningStep {
   readonly taskId: TaskId;
   readonly stepId: StepId;
   readonly output: StepOutput;
+  /** This process ran it, and knows all that it wrote. */
+  isOurs: boolean;
   readonly input: StepInput;
   /** How many bytes of what the command has taken of its input the coordinator knows of. */
   stdinTold: number;
@@ -45,7 +58,13 @@ interface Live extends RunningStep {
 }
 
 /** A step as it is asked for. */
-type Asked = Pick<Extract<SessionCall, { type: 'step' }>, 'request' | 'by' | 'again'>;
+type Asked = Pick<Extract<SessionCall, { type: 'step' }>, 'request' | 'by'>;
+
+/** What is left of a command that its worker lost sight of. */
+const LEFT: Readonly<Record<StepMode, string>> = {
+  run: 'it may still run, as long as the session holds its nodes',
+  exec: 'its agent ends it',
+};
 
 /** What the runner has to know of the rest. */
 export interface StepSurroundings {
@@ -63,6 +82,7 @@ export class StepRunner {
   readonly #book: SessionBook;
   readonly #around: StepSurroundings;
   readonly #steps = new Map<StepId, Live>();
+  readonly #budget = new OutputBudget(OUTPUT_BUDGET_BYTES);
   readonly #activityAtMs = new Map<TaskId, number>();
   #leaving = false;
 
@@ -77,18 +97,30 @@ export class StepRunner {
   }
 
   /** Closes the steps of a session that this process does not run: it can not speak for them, and says so. */
-  async disown(taskId: TaskId, detail: string): Promise<void> {
+  async disown(taskId: TaskId, why: string, holdsNodes: boolean): Promise<void> {
     const running = new Set([...this.#steps.values()].filter(({ end }) => end === null).map(({ stepId }) => stepId));
     const atMs = this.#nowMs();
-    const end = { how: 'unknown', exitCode: null, signal: null, detail, droppedBytes: 0 } as const;
+    const endOf = (mode: StepMode) =>
+      ({
+        how: 'unknown',
+        exitCode: null,
+        signal: null,
+        detail: holdsNodes ? `${why}; ${LEFT[mode]}` : why,
+        droppedBytes: 0,
+      }) as const;
+    const ends = new Map<StepId, StepEnd>();
     const closed = await this.#book.record(taskId, (session) =>
       sessionContextOf(session)
         .openSteps.filter(({ stepId }) => !running.has(stepId))
-        .map(({ stepId }) => ({ type: 'step.ended', v: 1, atMs, stepId, ...end })),
+        .map(({ stepId, mode }) => {
+          ends.set(stepId, endOf(mode));
+          return { type: 'step.ended', v: 1, atMs, stepId, ...endOf(mode) };
+        }),
     );
     for (const event of closed) {
       if (event.type !== 'step.ended' || this.#steps.has(event.stepId)) continue;
       // Whoever waits for it is told.
+      const end = ends.get(event.stepId) ?? NO_END_KNOWN;
       this.#ended(this.#track(taskId, { stepId: event.stepId, outputLimitBytes: 0 }), end);
     }
   }
@@ -97,15 +129,19 @@ export class StepRunner {
     this.#steps.delete(stepId);
   }
 
-  /** Forgets what has ended and was not fetched for long. */
+  /** What has ended and was not fetched for long leaves its output behind, and is forgotten when nobody asks for its end. */
   sweep(): void {
-    const beforeMs = this.#deps.clock.monotonicMs() - KEEP_ENDED_MS;
-    for (const { stepId, endedAtMs } of this.#steps.values())
-      if (endedAtMs !== null && endedAtMs < beforeMs) this.#steps.delete(stepId);
+    const nowMs = this.#deps.clock.monotonicMs();
+    for (const { stepId, endedAtMs, output } of this.#steps.values()) {
+      if (endedAtMs === null || nowMs - endedAtMs < KEEP_ENDED_MS) continue;
+      if (!output.isEmpty) output.abandon();
+      if (nowMs - endedAtMs >= 2 * KEEP_ENDED_MS) this.#steps.delete(stepId);
+    }
+    this.#around.onNews();
   }
 
   /** Takes a step up. Asked for again, it is the same step. Resolves when it has ended and that is recorded. */
-  async request(taskId: TaskId, { request, by, again }: Asked): Promise<void> {
+  async request(taskId: TaskId, { request, by }: Asked): Promise<void> {
     const { stepId } = request;
     const known = this.#steps.get(stepId);
     if (known !== undefined) {
@@ -116,15 +152,18 @@ export class StepRunner {
       return;
     }
     const step = this.#track(taskId, request);
-    const past = await this.#pastEnd(taskId, stepId, again);
+    const past = await this.#pastEnd(taskId, stepId);
+    step.isOurs = past === null;
     this.#ended(step, past ?? (await this.#begin(step, request, by)) ?? (await this.#run(step, request)));
   }
 
   /** Asks for a step's end; it is recorded first. */
   async cancel(taskId: TaskId, stepId: StepId, by: string): Promise<void> {
-    await this.#book.record(taskId, () => [
-      { type: 'step.cancelRequested', v: 1, atMs: this.#nowMs(), stepId, by: clip(by, 200) },
-    ]);
+    await this.#book.record(taskId, (session) => {
+      const open = sessionContextOf(session).openSteps.find((step) => step.stepId === stepId);
+      if (open?.cancelBy !== null) return [];
+      return [{ type: 'step.cancelRequested', v: 1, atMs: this.#nowMs(), stepId, by: clip(by, 200) }];
+    });
     const step = this.#steps.get(stepId);
     step?.stop.abort();
     step?.control?.cancel();
@@ -155,7 +194,8 @@ export class StepRunner {
     const step: Live = {
       taskId,
       stepId,
-      output: new StepOutput(outputLimitBytes),
+      output: new StepOutput(outputLimitBytes, this.#budget),
+      isOurs: false,
       input: new StepInput(),
       stdinTold: 0,
       notice: null,
@@ -172,12 +212,10 @@ export class StepRunner {
   }
 
   /** How a step ended that an earlier life of this worker ran: it is not run a second time. */
-  async #pastEnd(taskId: TaskId, stepId: StepId, again: boolean): Promise<StepEnd | null> {
+  async #pastEnd(taskId: TaskId, stepId: StepId): Promise<StepEnd | null> {
     const session = await this.#book.load(taskId);
-    if (session === null) return null;
-    const known = sessionContextOf(session).pastSteps.find((step) => step.stepId === stepId)?.end ?? null;
-    // The context remembers the newest ones, the stream all of them.
-    return known ?? (again ? await this.#book.endOf(taskId, stepId) : null);
+    if (session === null || !this.#book.knowsStep(taskId, stepId)) return null;
+    return (await this.#book.endOf(taskId, stepId)) ?? NO_END_KNOWN;
   }
 
   /** Only the first to be recorded counts: whoever could not record the intention starts nothing. null: it may run. */
@@ -245,6 +283,8 @@ export class StepRunner {
   async #runAtAgent(step: Live, request: Extract<StepRequest, { mode: 'exec' }>): Promise<StepEnd> {
     const link = this.#around.link(step.taskId, request.rank);
     if (link === null) return refusal(`the agent of rank ${String(request.rank)} is not in; nothing was started`);
+    if (!(await link.ping(AGENT_ANSWERS_MS)))
+      return refusal(`the agent of rank ${String(request.rank)} does not answer; nothing was started`);
     const { stepId, argv, stdin, timeLimitS, outputLimitBytes } = request;
     const timeLimitMs = timeLimitS === null ? null : timeLimitS * 1000;
     const ended = await new Promise<AgentStepEnd>((resolve) => {

@@ -165,7 +165,16 @@ export class ScriptedWorker {
     const sent = { stdout: 0, stderr: 0 };
     let stdinTaken = 0;
     const tell = (pieces: OutputPiece[], end: StepEnd | null): Promise<void> =>
-      this.#tell({ taskId, epoch, stepId, pieces, notice: null, stdinTaken, end });
+      this.#tell({
+        taskId,
+        epoch,
+        stepId,
+        pieces,
+        notice: null,
+        stdinTaken,
+        sizes: end === null ? null : { ...sent },
+        end,
+      });
     let cancel: () => void = () => undefined;
     const cancelled = new Promise<void>((resolve) => (cancel = resolve));
     const inputs: (Buffer | null)[] = [];

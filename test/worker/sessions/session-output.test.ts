@@ -85,20 +85,20 @@ describe('what a step writes', () => {
     await world.run(MINUTE);
     expect(world.port.offers).toHaveLength(offered);
     world.port.unknown.clear();
-    world.ask(exec(), { again: true });
+    world.ask(exec());
     expect((await world.untilEnded()).how).toBe('exited');
     expect(world.port.text(stepId())).toBe('first, second');
     expect((await world.agent()).commands).toHaveLength(1);
   });
 
-  test('is forgotten when nobody has come for it for ten minutes; how it ended is not', async () => {
+  test('is given up when nobody has come for it for half an hour; how it ended is not, nor how much there was', async () => {
     const { world, command } = await withCommand();
     world.port.unknown.add(stepId());
     command.say('nobody reads this');
     command.exit(3);
-    await world.run(11 * MINUTE);
+    await world.run(31 * MINUTE);
     world.port.unknown.clear();
-    world.ask(exec(), { again: true });
+    world.ask(exec());
     expect((await world.untilEnded()).exitCode).toBe(3);
     expect(world.port.text(stepId())).toBe('');
     expect((await world.agent()).commands).toHaveLength(1);
@@ -151,7 +151,7 @@ describe('a coordinator that has restarted', () => {
     await world.sees(() => world.port.views.length > told, 1_000);
     expect(world.port.views.at(-1)).toMatchObject({ taskId: taskId(), state: 'Ready', steps: [{ stepId: stepId() }] });
     expect(world.port.reports.at(-1)?.views[0]?.epoch).toBe(epoch());
-    world.ask(exec(), { again: true });
+    world.ask(exec());
     await world.run(1_000);
     expect(world.port.requests.at(-1)).toMatchObject({ desk: 'desk-2', after: 1 });
     command.say('still here');
@@ -166,7 +166,7 @@ describe('a coordinator that has restarted', () => {
     command.say('before, ');
     await world.sees(() => world.port.text(stepId()) === 'before, ');
     world.port.restart();
-    world.ask(exec(), { again: true });
+    world.ask(exec());
     command.say('after');
     command.exit();
     await world.untilEnded();

@@ -179,7 +179,7 @@ describe('a worker that restarts', () => {
     await world.start();
     await world.joinAll();
     for (const n of [1, 22]) {
-      world.ask(exec({ stepId: stepId(n) }), { again: true });
+      world.ask(exec({ stepId: stepId(n) }));
       expect((await world.untilEnded(stepId(n))).exitCode).toBe(n);
     }
     expect((await world.agent()).commands).toEqual([]);

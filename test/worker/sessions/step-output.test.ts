@@ -1,7 +1,10 @@
 import { expect, test } from '@jest/globals';
 import fc from 'fast-check';
 import type { OutputPiece, OutputStream } from '../../../src/coordinator/session-api.js';
-import { StepOutput } from '../../../src/worker/sessions/step-output.js';
+import { OutputBudget, StepOutput } from '../../../src/worker/sessions/step-output.js';
+
+const newOutput = (limitBytes: number, budgetBytes = 1e9): StepOutput =>
+  new StepOutput(limitBytes, new OutputBudget(budgetBytes));
 
 const STREAMS = ['stdout', 'stderr'] as const;
 const PIECE_BYTES = 64 * 1024;
@@ -95,7 +98,7 @@ function offer(
 test('whatever is written and however it is taken, the pieces joined are the first bytes up to the limit, in order, none lost and none twice', () => {
   fc.assert(
     fc.property(fc.array(op, { maxLength: 40 }), limit, (ops, limitBytes) => {
-      const output = new StepOutput(limitBytes);
+      const output = newOutput(limitBytes);
       const readers: Record<OutputStream, Reader> = { stdout: { bytes: [], has: 0 }, stderr: { bytes: [], has: 0 } };
       const writes: Write[] = [];
       let total = 0;
@@ -126,7 +129,7 @@ test('whatever is written and however it is taken, the pieces joined are the fir
 });
 
 test('a coordinator that says the same again, or less, takes nothing back', () => {
-  const output = new StepOutput(100);
+  const output = newOutput(100);
   output.add('stdout', Buffer.from('abcdef'));
   expect(output.taken({ stdout: 4, stderr: 0 })).toBe(true);
   for (const stdout of [4, 2, 0]) {
@@ -138,7 +141,7 @@ test('a coordinator that says the same again, or less, takes nothing back', () =
 });
 
 test('small writes that follow each other become one piece, and the order between the streams is kept', () => {
-  const output = new StepOutput(100);
+  const output = newOutput(100);
   for (const [stream, text] of [
     ['stdout', 'a'],
     ['stdout', 'b'],
