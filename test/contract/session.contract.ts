@@ -1,85 +1,10 @@
 import { afterAll, beforeAll, describe, expect, jest, test } from '@jest/globals';
 import { existsSync, readFileSync, readdirSync, writeFileSync } from 'node:fs';
-import { connect, type Socket } from 'node:net';
 import { join } from 'node:path';
 import { z } from 'zod';
 import { SessionInfo } from '../../src/coordinator/session-api.js';
 import { eventually } from '../support/wait.js';
-
-/** What a command printed and how it ended. */
-export interface Finished {
-  readonly exitCode: number | null;
-  readonly stdout: string;
-  readonly stderr: string;
-}
-
-/** A command that is under way. */
-export interface Started {
-  readonly stdout: () => string;
-  readonly stderr: () => string;
-  readonly interrupt: () => void;
-  readonly ended: Promise<Finished>;
-}
-
-/** A coordinator and one worker that serves sessions, and a user of theirs. */
-export interface SessionSite {
-  /** Shared by all nodes; holds cluster.toml, and `runs`. */
-  readonly directory: string;
-  /** `open-compute …` as the user, to its end. */
-  run(argv: readonly string[], stdin?: string): Promise<Finished>;
-  start(argv: readonly string[]): Started;
-  restartWorker(signal: 'SIGTERM' | 'SIGKILL'): Promise<void>;
-  restartCoordinator(): Promise<void>;
-  workerLog(): string;
-  /** Takes away, without a word, what a session's job runs on. */
-  loseJob(jobId: string): Promise<void>;
-  close(): Promise<void>;
-}
-
-export interface SessionHints {
-  /** Holds the name of the node of a step's process. */
-  readonly nodeVariable: string;
-  /** Holds the rank of an agent. */
-  readonly rankVariable: string;
-  /** How long a change may take to be seen, ms. */
-  readonly patienceMs: number;
-  /** How long until a job that vanished counts as lost, and another one runs in its place, ms. */
-  readonly recoveryMs: number;
-  readonly idleLimitS: number;
-}
-
-/** Rank 2 does not start its agent before there is a file `go`. */
-const LATE_NODE = `#!/bin/sh
-eval "rank=\\$$3"
-here=$(dirname "$0")
-while [ "$rank" = 2 ] && [ ! -e "$here/go" ]; do sleep 0.05; done
-exec node "$@"
-`;
-
-/** What the suite needs beside cluster.toml, by name: executable, in the same directory. */
-export const SITE_SCRIPTS = { 'late-node.sh': LATE_NODE } as const;
-
-/** The profiles that the suite needs: cluster.toml. */
-export const siteProfiles = ({ idleLimitS }: Pick<SessionHints, 'idleLimitS'>): string => `[cluster]
-name = "test"
-
-[profiles.gang]
-description = "four nodes, an agent on each"
-nodes = 4
-requeue = false
-
-[profiles.gang.session]
-node = "./late-node.sh"
-
-[profiles.gang.environment]
-GIVEN = "a 'b'"
-
-[profiles.brief]
-nodes = 1
-
-[profiles.brief.session]
-idle_limit_s = ${String(idleLimitS)}
-`;
+import { answerTo, gatewayOf, half, type Finished, type SessionHints, type SessionSite } from './session-site.js';
 
 const READY_LIMIT_S = '60';
 /** The default limit of a step's output. */
@@ -225,6 +150,35 @@ export function describeSessions(name: string, open: () => Promise<SessionSite>,
     const directoryOf = ({ session: seen }: SessionInfo): string | null =>
       seen?.jobId === null || seen === null ? null : join(site.directory, 'runs', seen.jobId);
 
+    test('whoever stops reading ends the command: nothing goes on for nobody', async () => {
+      const reader = inSession('run', [], 'sh', '-c', 'echo $$ >yes.pid; exec yes');
+      const quoted = reader.map((word) => `'${word}'`).join(' ');
+      expect((await site.shell(`open-compute ${quoted} | head -1`)).stdout).toBe('y\n');
+      await eventually(async () => {
+        const { steps } = await session();
+        return steps.at(-1)?.end?.how === 'cancelled' ? true : null;
+      }, patienceMs);
+    });
+
+    test('output that only the coordinator held is missed, and that is said, whatever the exit code', async () => {
+      const reader = inSession('run', [], 'seq', '1', '500000')
+        .map((word) => `'${word}'`)
+        .join(' ');
+      // The reader takes its time: the pipe is full, the rest waits at the coordinator and at the worker.
+      const slow = site.startShell(
+        `open-compute ${reader} 2>said | { while [ ! -e read-on ]; do sleep 0.05; done; cat; }`,
+      );
+      await eventually(async () => ((await session()).steps.at(-1)?.end?.how === 'exited' ? true : null), patienceMs);
+      await site.restartCoordinator();
+      writeFileSync(join(site.directory, 'read-on'), '');
+      const { stdout } = await slow.ended;
+      const said = readFileSync(join(site.directory, 'said'), 'utf8');
+      const all = Array.from({ length: 500_000 }, (_, n) => `${String(n + 1)}\n`).join('');
+      expect(all.startsWith(stdout)).toBe(true);
+      expect(stdout.length).toBeLessThan(all.length);
+      expect(said).toMatch(/missing/);
+    });
+
     test.each(['SIGTERM', 'SIGKILL'] as const)(
       'after %s the worker takes the session up again; of the step that ran it says that it can not speak for it',
       async (signal) => {
@@ -347,29 +301,3 @@ export function describeSessions(name: string, open: () => Promise<SessionSite>,
 }
 
 const Recorded = z.object({ stream: z.string(), event: z.looseObject({ type: z.string() }) });
-
-/** Where the worker said last that agents may dial in. */
-function gatewayOf(log: string): { readonly host: string; readonly port: number } {
-  const line = log.split('\n').findLast((text) => text.includes('agents of sessions may dial in')) ?? '{}';
-  return z.object({ host: z.string(), port: z.number() }).parse(JSON.parse(line));
-}
-
-const half = (host: string, port: number): Promise<Socket> =>
-  new Promise((resolve, reject) => {
-    const socket = connect({ host, port }, () => {
-      socket.write('v1.');
-      resolve(socket);
-    });
-    socket.once('error', reject);
-    socket.on('error', () => undefined);
-  });
-
-function answerTo(host: string, port: number, text: string): Promise<string> {
-  return new Promise((resolve, reject) => {
-    const parts: Buffer[] = [];
-    const socket = connect({ host, port }, () => socket.write(text));
-    socket.on('data', (bytes) => parts.push(bytes));
-    socket.once('error', reject);
-    socket.once('close', () => resolve(Buffer.concat(parts).toString()));
-  });
-}

@@ -2,8 +2,14 @@ import { spawn } from 'node:child_process';
 import { readFileSync, readdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { installed, run, type Child } from '../cli/support/program.js';
-import type { Finished, SessionHints, SessionSite, Started } from '../contract/session.contract.js';
-import { SITE_SCRIPTS, siteProfiles } from '../contract/session.contract.js';
+import {
+  SITE_SCRIPTS,
+  siteProfiles,
+  type Finished,
+  type SessionHints,
+  type SessionSite,
+  type Started,
+} from '../contract/session-site.js';
 import { follow } from './started.js';
 import { temporaryDirectory } from './temporary-directory.js';
 import { eventually } from './wait.js';
@@ -52,6 +58,20 @@ class LocalSite implements SessionSite {
 
   start(argv: readonly string[]): Started {
     return this.#begin(argv, 'alice.json');
+  }
+
+  shell(line: string): Promise<Finished> {
+    return this.startShell(line).ended;
+  }
+
+  startShell(line: string): Started {
+    const program = `open-compute() { '${process.execPath}' '${this.#main}' "$@"; }`;
+    const child = spawn('bash', ['-c', `${program}; ${line}`], {
+      cwd: this.directory,
+      env: { PATH: process.env['PATH'], HOME: this.directory, OPEN_COMPUTE_CREDENTIALS: 'alice.json' },
+      stdio: ['ignore', 'pipe', 'pipe'],
+    });
+    return follow(child);
   }
 
   async restartWorker(signal: 'SIGTERM' | 'SIGKILL'): Promise<void> {

@@ -1,5 +1,5 @@
 import type { ChildProcess } from 'node:child_process';
-import type { Finished, Started } from '../contract/session.contract.js';
+import type { Finished, Started } from '../contract/session-site.js';
 
 /** A command that is under way, with all that it says. Its input is this text, or what it has if it has no pipe. */
 export function follow(child: ChildProcess, stdin = ''): Started {

@@ -8,9 +8,9 @@ import {
   type SessionHints,
   type SessionSite,
   type Started,
-} from '../../contract/session.contract.js';
+} from '../../contract/session-site.js';
 import { Gateway } from './gateway.js';
-import { asAdmin, ctl, spawnOpenCompute } from './site.js';
+import { asAdmin, ctl, spawnOpenCompute, spawnShell } from './site.js';
 
 /** The gateway of the README on the real cluster, with a worker that serves sessions. */
 export class ClusterSite implements SessionSite {
@@ -39,6 +39,14 @@ export class ClusterSite implements SessionSite {
 
   start(argv: readonly string[]): Started {
     return this.#begin(argv, '');
+  }
+
+  shell(line: string): Promise<Finished> {
+    return this.startShell(line).ended;
+  }
+
+  startShell(line: string): Started {
+    return follow(spawnShell(this.directory, line, { OPEN_COMPUTE_CREDENTIALS: 'alice.json' }));
   }
 
   async restartWorker(signal: 'SIGTERM' | 'SIGKILL'): Promise<void> {

@@ -115,6 +115,19 @@ export function spawnOpenCompute(
   return child;
 }
 
+/** A shell command line of the job user's, in which `open-compute` is the program. */
+export function spawnShell(directory: string, line: string, env: Readonly<Record<string, string>>): ChildProcess {
+  const program = `open-compute() { '${process.execPath}' '${MAIN}' "$@"; }`;
+  const child = spawn('setpriv', asUser(['bash', '-c', `${program}; ${line}`]), {
+    cwd: directory,
+    env: userEnvironment(directory, env),
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+  started.add(child);
+  child.once('exit', () => started.delete(child));
+  return child;
+}
+
 /** A service of the job user's; its output goes to a file. */
 export interface Service {
   readonly process: ChildProcess;
