@@ -2,7 +2,8 @@ import type { SessionCall, SessionReport, SessionView, StepNews } from '../../co
 import type { Epoch, TaskId } from '../../machines/vocabulary.js';
 import type { WorkerDeps } from '../context.js';
 import type { SessionDeps } from './context.js';
-import type { RunningStep, StepRunner } from './step-runner.js';
+import type { RunningStep } from './running-step.js';
+import type { StepRunner } from './step-runner.js';
 
 const RETRY_MS = { first: 500, max: 10_000 } as const;
 /** What the coordinator has no room for now, because nobody reads it fast enough, is offered again: one piece, then all. */
@@ -115,8 +116,8 @@ export class SessionLink {
       const answer = await this.#port.report(report);
       if (answer.kind !== 'answered') {
         if (answer.kind === 'refused') this.#giveUp(steps, answer.detail);
+        else for (const taskId of views.keys()) this.#dirty.add(taskId);
         this.#due = true;
-        for (const taskId of views.keys()) this.#dirty.add(taskId);
         await this.#deps.clock.sleep(waitMs, signal);
         waitMs = Math.min(RETRY_MS.max, waitMs * 2);
         continue;

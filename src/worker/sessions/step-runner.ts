@@ -1,17 +1,17 @@
 import { LEAVE_RUNNING } from '../../backend.js';
 import type { SessionCall, StdinPiece, StepRequest } from '../../coordinator/session-api.js';
 import { clip } from '../../events/schema-parts.js';
-import type { AgentLink, AgentStepControl, AgentStepEnd } from '../../gateway/agent-port.js';
+import type { AgentLink, AgentStepEnd } from '../../gateway/agent-port.js';
 import { contextOf, phaseOf, type Job } from '../../machines/job-aggregate.js';
 import { sessionContextOf } from '../../machines/session-aggregate.js';
-import type { StepEnd, StepMode } from '../../machines/session-events.js';
+import type { StepEnd } from '../../machines/session-events.js';
 import type { StepId, TaskId } from '../../machines/vocabulary.js';
 import type { WorkerDeps } from '../context.js';
 import type { SessionBook } from './session-book.js';
 import { admission, type Admission } from './step-admission.js';
-import { StepInput } from './step-input.js';
-import { OutputBudget, StepOutput } from './step-output.js';
-import { endOfAgent, endOfReply, refusal, requested } from './step-words.js';
+import { runningStep, type RunningStep } from './running-step.js';
+import { OutputBudget } from './step-output.js';
+import { endOfAgent, endOfReply, NO_END_KNOWN, outOfSight, refusal, requested } from './step-words.js';
 
 /** A step that was asked for while a rank is on its way back (its connection broke, the worker restarted) waits for it. */
 const READY_WAIT_MS = 30_000;
@@ -23,48 +23,8 @@ const OUTPUT_BUDGET_BYTES = 256 * 1024 * 1024;
 /** An agent that does not answer for so long is not given a command. */
 const AGENT_ANSWERS_MS = 5_000;
 
-const NO_END_KNOWN: StepEnd = {
-  how: 'unknown',
-  exitCode: null,
-  signal: null,
-  detail: 'it was started before, and its end is not on record',
-  droppedBytes: 0,
-};
-
-/** A step that somebody asked this process for. Times are monotonic ms. */
-export interface RunningStep {
-  readonly taskId: TaskId;
-  readonly stepId: StepId;
-  readonly output: StepOutput;
-  /** This process ran it, and knows all that it wrote. */
-  isOurs: boolean;
-  readonly input: StepInput;
-  /** How many bytes of what the command has taken of its input the coordinator knows of. */
-  stdinTold: number;
-  notice: string | null;
-  end: StepEnd | null;
-  endedAtMs: number | null;
-  /** The coordinator knows of it and wants what it writes. */
-  wanted: boolean;
-  /** How often it was asked for. */
-  asked: number;
-  /** It had no room for more: offered again at this time, and later each time. */
-  offer: { readonly atMs: number; readonly waitMs: number };
-}
-
-interface Live extends RunningStep {
-  readonly stop: AbortController;
-  control: AgentStepControl | null;
-}
-
 /** A step as it is asked for. */
 type Asked = Pick<Extract<SessionCall, { type: 'step' }>, 'request' | 'by'>;
-
-/** What is left of a command that its worker lost sight of. */
-const LEFT: Readonly<Record<StepMode, string>> = {
-  run: 'it may still run, as long as the session holds its nodes',
-  exec: 'its agent ends it',
-};
 
 /** What the runner has to know of the rest. */
 export interface StepSurroundings {
@@ -81,7 +41,7 @@ export class StepRunner {
   readonly #deps: WorkerDeps;
   readonly #book: SessionBook;
   readonly #around: StepSurroundings;
-  readonly #steps = new Map<StepId, Live>();
+  readonly #steps = new Map<StepId, RunningStep>();
   readonly #budget = new OutputBudget(OUTPUT_BUDGET_BYTES);
   readonly #activityAtMs = new Map<TaskId, number>();
   #leaving = false;
@@ -100,28 +60,21 @@ export class StepRunner {
   async disown(taskId: TaskId, why: string, holdsNodes: boolean): Promise<void> {
     const running = new Set([...this.#steps.values()].filter(({ end }) => end === null).map(({ stepId }) => stepId));
     const atMs = this.#nowMs();
-    const endOf = (mode: StepMode) =>
-      ({
-        how: 'unknown',
-        exitCode: null,
-        signal: null,
-        detail: holdsNodes ? `${why}; ${LEFT[mode]}` : why,
-        droppedBytes: 0,
-      }) as const;
     const ends = new Map<StepId, StepEnd>();
     const closed = await this.#book.record(taskId, (session) =>
       sessionContextOf(session)
         .openSteps.filter(({ stepId }) => !running.has(stepId))
         .map(({ stepId, mode }) => {
-          ends.set(stepId, endOf(mode));
-          return { type: 'step.ended', v: 1, atMs, stepId, ...endOf(mode) };
+          const end = outOfSight(why, holdsNodes ? mode : null);
+          ends.set(stepId, end);
+          return { type: 'step.ended', v: 1, atMs, stepId, ...end };
         }),
     );
     for (const event of closed) {
       if (event.type !== 'step.ended' || this.#steps.has(event.stepId)) continue;
       // Whoever waits for it is told.
       const end = ends.get(event.stepId) ?? NO_END_KNOWN;
-      this.#ended(this.#track(taskId, { stepId: event.stepId, outputLimitBytes: 0 }), end);
+      this.#ended(this.#track(runningStep(taskId, { stepId: event.stepId, outputLimitBytes: 0 }, this.#budget)), end);
     }
   }
 
@@ -134,10 +87,11 @@ export class StepRunner {
     const nowMs = this.#deps.clock.monotonicMs();
     for (const { stepId, endedAtMs, output } of this.#steps.values()) {
       if (endedAtMs === null || nowMs - endedAtMs < KEEP_ENDED_MS) continue;
-      if (!output.isEmpty) output.abandon();
       if (nowMs - endedAtMs >= 2 * KEEP_ENDED_MS) this.#steps.delete(stepId);
+      if (output.isEmpty) continue;
+      output.abandon();
+      this.#around.onNews();
     }
-    this.#around.onNews();
   }
 
   /** Takes a step up. Asked for again, it is the same step. Resolves when it has ended and that is recorded. */
@@ -151,22 +105,32 @@ export class StepRunner {
       this.#around.onNews();
       return;
     }
-    const step = this.#track(taskId, request);
-    const past = await this.#pastEnd(taskId, stepId);
-    step.isOurs = past === null;
-    this.#ended(step, past ?? (await this.#begin(step, request, by)) ?? (await this.#run(step, request)));
+    const step = this.#track(runningStep(taskId, request, this.#budget));
+    try {
+      const past = await this.#pastEnd(taskId, stepId);
+      step.isOurs = past === null;
+      this.#ended(step, past ?? (await this.#begin(step, request, by)) ?? (await this.#run(step, request)));
+    } catch (error) {
+      // Whoever waits for it is told, whatever went wrong.
+      if (step.end === null) this.#ended(step, { ...NO_END_KNOWN, detail: "the worker's log did not answer" });
+      throw error;
+    }
   }
 
   /** Asks for a step's end; it is recorded first. */
   async cancel(taskId: TaskId, stepId: StepId, by: string): Promise<void> {
-    await this.#book.record(taskId, (session) => {
-      const open = sessionContextOf(session).openSteps.find((step) => step.stepId === stepId);
-      if (open?.cancelBy !== null) return [];
-      return [{ type: 'step.cancelRequested', v: 1, atMs: this.#nowMs(), stepId, by: clip(by, 200) }];
-    });
-    const step = this.#steps.get(stepId);
-    step?.stop.abort();
-    step?.control?.cancel();
+    try {
+      await this.#book.record(taskId, (session) => {
+        const open = sessionContextOf(session).openSteps.find((step) => step.stepId === stepId);
+        if (open?.cancelBy !== null) return [];
+        return [{ type: 'step.cancelRequested', v: 1, atMs: this.#nowMs(), stepId, by: clip(by, 200) }];
+      });
+    } finally {
+      // A full disk does not keep anybody's command going.
+      const step = this.#steps.get(stepId);
+      step?.stop.abort();
+      step?.control?.cancel();
+    }
   }
 
   /** Passes on what a user types, in order; a piece that came before is not passed on again. */
@@ -190,24 +154,8 @@ export class StepRunner {
     for (const { stop } of this.#steps.values()) stop.abort(LEAVE_RUNNING);
   }
 
-  #track(taskId: TaskId, { stepId, outputLimitBytes }: Pick<StepRequest, 'stepId' | 'outputLimitBytes'>): Live {
-    const step: Live = {
-      taskId,
-      stepId,
-      output: new StepOutput(outputLimitBytes, this.#budget),
-      isOurs: false,
-      input: new StepInput(),
-      stdinTold: 0,
-      notice: null,
-      end: null,
-      endedAtMs: null,
-      wanted: true,
-      asked: 1,
-      offer: { atMs: 0, waitMs: 0 },
-      stop: new AbortController(),
-      control: null,
-    };
-    this.#steps.set(stepId, step);
+  #track(step: RunningStep): RunningStep {
+    this.#steps.set(step.stepId, step);
     return step;
   }
 
@@ -219,7 +167,7 @@ export class StepRunner {
   }
 
   /** Only the first to be recorded counts: whoever could not record the intention starts nothing. null: it may run. */
-  async #begin(step: Live, request: StepRequest, by: string): Promise<StepEnd | null> {
+  async #begin(step: RunningStep, request: StepRequest, by: string): Promise<StepEnd | null> {
     const admitted = await this.#admit(step, request);
     if (admitted.kind === 'refused') return refusal(admitted.detail);
     const { taskId } = step;
@@ -237,7 +185,7 @@ export class StepRunner {
     return null;
   }
 
-  async #run(step: Live, request: StepRequest): Promise<StepEnd> {
+  async #run(step: RunningStep, request: StepRequest): Promise<StepEnd> {
     const { taskId, stepId } = step;
     const end =
       request.mode === 'run' ? await this.#runInAllocation(step, request) : await this.#runAtAgent(step, request);
@@ -245,7 +193,7 @@ export class StepRunner {
     return end;
   }
 
-  async #admit(step: Live, request: StepRequest): Promise<Exclude<Admission, { kind: 'notYet' }>> {
+  async #admit(step: RunningStep, request: StepRequest): Promise<Exclude<Admission, { kind: 'notYet' }>> {
     const untilMs = this.#deps.clock.monotonicMs() + READY_WAIT_MS;
     for (;;) {
       const session = await this.#book.load(step.taskId);
@@ -258,7 +206,7 @@ export class StepRunner {
     }
   }
 
-  async #runInAllocation(step: Live, request: Extract<StepRequest, { mode: 'run' }>): Promise<StepEnd> {
+  async #runInAllocation(step: RunningStep, request: Extract<StepRequest, { mode: 'run' }>): Promise<StepEnd> {
     const job = this.#around.job(step.taskId);
     // Not the job of a moment ago: without a live handle nothing is started (INV-4).
     const handle = job !== null && phaseOf(job) === 'Running' ? contextOf(job).handle : null;
@@ -280,7 +228,7 @@ export class StepRunner {
     return endOfReply(reply, step.output.droppedBytes);
   }
 
-  async #runAtAgent(step: Live, request: Extract<StepRequest, { mode: 'exec' }>): Promise<StepEnd> {
+  async #runAtAgent(step: RunningStep, request: Extract<StepRequest, { mode: 'exec' }>): Promise<StepEnd> {
     const link = this.#around.link(step.taskId, request.rank);
     if (link === null) return refusal(`the agent of rank ${String(request.rank)} is not in; nothing was started`);
     if (!(await link.ping(AGENT_ANSWERS_MS)))
@@ -299,7 +247,7 @@ export class StepRunner {
     return step.input.isLost ? { ...end, detail: 'a part of its input was lost on the way: it was ended' } : end;
   }
 
-  #wrote(step: Live, stream: 'stdout' | 'stderr', bytes: Buffer): void {
+  #wrote(step: RunningStep, stream: 'stdout' | 'stderr', bytes: Buffer): void {
     step.output.add(stream, bytes);
     this.#around.onNews();
   }
@@ -318,7 +266,7 @@ export class StepRunner {
     }
   }
 
-  #ended(step: Live, end: StepEnd): void {
+  #ended(step: RunningStep, end: StepEnd): void {
     step.end = end;
     step.endedAtMs = this.#deps.clock.monotonicMs();
     step.input.begin(null);

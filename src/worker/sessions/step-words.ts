@@ -2,7 +2,7 @@ import type { StepReply } from '../../backend.js';
 import type { StepRequest } from '../../coordinator/session-api.js';
 import { clip } from '../../events/schema-parts.js';
 import type { AgentStepEnd } from '../../gateway/agent-port.js';
-import type { SessionMachineEvent, StepEnd } from '../../machines/session-events.js';
+import type { SessionMachineEvent, StepEnd, StepMode } from '../../machines/session-events.js';
 
 /** Words of a command line that the log keeps. */
 const STEP_WORDS_MAX = 100;
@@ -57,3 +57,24 @@ export function endOfAgent(end: AgentStepEnd, ownDropped: number): StepEnd {
     }
   }
 }
+
+/** The end of a step whose stream knows that it was asked for, and no more. */
+export const NO_END_KNOWN: StepEnd = {
+  how: 'unknown',
+  exitCode: null,
+  signal: null,
+  detail: 'it was started before, and its end is not on record',
+  droppedBytes: 0,
+};
+
+/** What is left of a command that its worker lost sight of. */
+const LEFT: Readonly<Record<StepMode, string>> = {
+  run: 'it may still run, as long as the session holds its nodes',
+  exec: 'its agent ends it',
+};
+
+/** The end of a step that its worker lost sight of; `mode`: what held it goes on. */
+export const outOfSight = (why: string, mode: StepMode | null): StepEnd => ({
+  ...NO_END_KNOWN,
+  detail: mode === null ? why : `${why}; ${LEFT[mode]}`,
+});
