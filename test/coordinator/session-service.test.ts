@@ -212,6 +212,24 @@ describe('a session', () => {
     expect(await h.phase(id)).toBe('DeadLetter');
   });
 
+  test('whose worker is silent is not said to be ready, and one that is asked to end says so', async () => {
+    await report({ views: [{ epoch: epoch(), view: sessionView({ taskId: id, state: 'Ready', words: 'ready' }) }] });
+    const shown = async () => value(await sessions().get(ALICE, id)).session;
+    expect(await shown()).toMatchObject({ state: 'Ready', words: 'ready' });
+    await h.tick(29_000);
+    expect(await shown()).toMatchObject({ state: 'Ready' });
+    await h.tick(11_000);
+    expect(await shown()).toMatchObject({
+      state: 'Starting',
+      readiness: { agent: false },
+      words: 'worker w1 has not been heard for 40 s; last heard: ready',
+    });
+    value(await h.coordinator.client.cancel(ALICE, id));
+    expect((await shown())?.words).toBe(
+      'asked to end by alice; worker w1 has not been heard for 40 s; last heard: ready',
+    );
+  });
+
   test('has the last words of its worker; without them nobody claims that it goes on', async () => {
     value(await sessions().ask(ALICE, id, run()));
     value(await sessions().calls(W1, { desk: null, after: 0, waitMs: 0 }));
