@@ -68,9 +68,13 @@ describe('a gang on a real cluster, as its scheduler sees it', () => {
     const { stdout } = await site.run(argv);
     expect(new Set(stdout.trim().split('\n')).size).toBe(4);
     const { id } = await site.rowOf(await jobId());
+    // Accounting lags: what it knows last of is the step.
+    const ofStep = new RegExp(`^${id}\\.[1-9][0-9]*\\|4\\|4\\|COMPLETED$`, 'm');
+    await eventually(async () => {
+      const steps = await asAdmin('sacct', '-n', '-P', `--jobs=${id}`, '--format=JobID,NNodes,NTasks,State');
+      return ofStep.test(steps) ? true : null;
+    }, 60_000);
     expect(await fresh()).toEqual([id]);
-    const steps = await asAdmin('sacct', '-n', '-P', `--jobs=${id}`, '--format=JobID,NNodes,NTasks,State');
-    expect(steps).toMatch(new RegExp(`^${id}\\.[1-9][0-9]*\\|4\\|4\\|COMPLETED$`, 'm'));
   });
 
   test('INV-9: the scheduler shows no credential, and neither does the script that it was given', async () => {
