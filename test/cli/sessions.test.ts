@@ -194,6 +194,13 @@ describe('session run and exec', () => {
     });
   });
 
+  test('words that are not UTF-8 are refused before anything is asked for', async () => {
+    const asked = site.worker.calls.length;
+    const { code, stderr } = await exec('echo', Buffer.from([0x61, 0xff]).toString());
+    expect([code, stderr]).toEqual([EXIT.usage, expect.stringContaining('is not UTF-8')]);
+    expect(site.worker.calls).toHaveLength(asked);
+  });
+
   test('every byte, also to a terminal', async () => {
     const { bytes } = await site.as('alice', ['exec', id, '--', 'bytes'], { isTerminal: true });
     expect(bytes).toEqual(Buffer.from(ALL_BYTES));

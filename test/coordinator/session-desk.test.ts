@@ -210,6 +210,20 @@ describe('output', () => {
     expect(desk.stepOf(taskId(), stepId(1))).toBeNull();
   });
 
+  test('the steps of one session have a bound together, which leaves room for those of others', () => {
+    open({ unreadPerSession: 300 * KIB });
+    const piece = Buffer.alloc(256 * KIB);
+    asked(1);
+    asked(2);
+    expect(desk.hear(news([out(0, piece)]), 'w1', 0)?.stdout).toBe(piece.length);
+    expect(desk.hear(news([out(0, piece)], null, { stepId: stepId(2) }), 'w1', 0)?.stdout).toBe(0);
+    value(desk.ask(origin(3, { taskId: taskId(2) }), 0));
+    const elsewhere = news([out(0, piece)], null, { taskId: taskId(2), stepId: stepId(3) });
+    expect(desk.hear(elsewhere, 'w1', 0)?.stdout).toBe(piece.length);
+    desk.stepOf(taskId(), stepId(1))?.read(from(piece.length), true, 0);
+    expect(desk.hear(news([out(0, piece)], null, { stepId: stepId(2) }), 'w1', 0)?.stdout).toBe(piece.length);
+  });
+
   test('after a restart a stream goes on where the worker is: the reader sees the gap, also at the very end', () => {
     const step = asked();
     desk.hear(news([out(900, 'x')]), 'w1', 0);

@@ -105,6 +105,27 @@ describe('what a step writes', () => {
   });
 });
 
+describe('a coordinator that refuses a report', () => {
+  test('is not offered its output again; the end is, and steps after it are heard of', async () => {
+    const { world, command } = await withCommand();
+    world.port.trouble = { kind: 'refused', status: 413, detail: 'too large' };
+    command.say('never taken');
+    command.exit(3);
+    await world.run(2_000);
+    world.port.trouble = null;
+    expect((await world.untilEnded()).exitCode).toBe(3);
+    expect(world.port.text(stepId())).toBe('');
+    expect(world.port.offers.at(-1)?.news.sizes).toEqual({ stdout: 11, stderr: 0 });
+    world.ask(exec({ stepId: stepId(2) }));
+    const { commands } = await world.agent();
+    await world.sees(() => commands.length === 2);
+    commands[1]?.say('heard');
+    commands[1]?.exit();
+    await world.untilEnded(stepId(2));
+    expect(world.port.text(stepId(2))).toBe('heard');
+  });
+});
+
 describe('a coordinator that is away', () => {
   test('gets all of it when it is back, in reports that were tried again with growing pauses', async () => {
     const { world, command } = await withCommand();

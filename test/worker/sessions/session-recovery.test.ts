@@ -185,6 +185,21 @@ describe('a worker that restarts', () => {
     expect((await world.agent()).commands).toEqual([]);
   });
 
+  test('lets no clock end a session before its users had 30 s to come back', async () => {
+    const world = await new SessionWorld({ idleLimitS: 60 }).ready();
+    await world.crash();
+    await world.run(10 * 60_000);
+    await world.start();
+    const backAtMs = world.clock.nowMs();
+    await world.joinAll();
+    await world.run(backAtMs + 28_000 - world.clock.nowMs());
+    expect(sessionStateOf(await world.session())).toBe('Ready');
+    await world.untilState('Ended');
+    const ending = (await world.events()).find(({ type }) => type === 'session.ending');
+    expect(ending).toMatchObject({ reason: 'SESSION_IDLE_TIMEOUT' });
+    expect((ending?.atMs ?? 0) - backAtMs).toBeLessThan(32_000);
+  });
+
   test('goes on with a session that was ending, for the same reason', async () => {
     const world = await new SessionWorld().ready();
     world.stepsObeyCancel = false;

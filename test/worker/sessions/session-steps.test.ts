@@ -110,6 +110,19 @@ describe('what is started', () => {
     world.gateway.leave(agent.id, 'the node is gone');
     expect(await world.untilEnded(stepId(2))).toEqual({ ...NOTHING, how: 'unknown', detail: 'the node is gone' });
   });
+
+  test('an agent that is in and does not answer gets no command, and its session goes on', async () => {
+    const world = await new SessionWorld().ready();
+    const agent = await world.agent(1);
+    agent.answers = false;
+    world.ask(exec({ rank: 1 }));
+    const detail = 'the agent of rank 1 does not answer; nothing was started';
+    expect(await world.untilEnded()).toEqual({ ...NOTHING, how: 'refused', detail });
+    expect(agent.commands).toEqual([]);
+    world.ask(exec({ stepId: stepId(2), rank: 0 }));
+    const other = await world.agent(0);
+    await world.sees(() => other.commands.length === 1);
+  });
 });
 
 describe('the intention', () => {

@@ -140,6 +140,18 @@ test('a coordinator that says the same again, or less, takes nothing back', () =
   }
 });
 
+test('what the steps of a worker hold together is bounded; what is taken, or given up, makes room for the others', () => {
+  const budget = new OutputBudget(10);
+  const [first, second, third] = [1, 2, 3].map(() => new StepOutput(100, budget));
+  first?.add('stdout', Buffer.from('eight...'));
+  second?.add('stderr', Buffer.from('four'));
+  expect([first?.droppedBytes, second?.droppedBytes, second?.sizes]).toEqual([0, 2, { stdout: 0, stderr: 2 }]);
+  first?.taken({ stdout: 3, stderr: 0 });
+  second?.abandon();
+  third?.add('stdout', Buffer.from('six...'));
+  expect([third?.droppedBytes, third?.sizes]).toEqual([1, { stdout: 5, stderr: 0 }]);
+});
+
 test('small writes that follow each other become one piece, and the order between the streams is kept', () => {
   const output = newOutput(100);
   for (const [stream, text] of [
