@@ -63,10 +63,12 @@ const machineSetup = setup({
       event.type === 'task.leased' &&
       event.epoch > context.epoch &&
       context.openJobs.every((job) => job.site === event.site),
-    // One job per lease; older ones that are open still are the lease holder's to end before this one is sent (INV-3).
+    // One job per lease, where the lease was given; older ones that are open still are its holder's to end before this
+    // one is sent (INV-3).
     mayOpenJob: ({ context, event }) =>
       event.type === 'task.jobOpened' &&
       event.job.epoch === context.lease?.epoch &&
+      event.job.site === context.lease.site &&
       context.openJobs.every((job) => job.epoch < event.job.epoch) &&
       context.jobs.every((job) => job.jobId !== event.job.jobId),
     isCurrent,

@@ -407,6 +407,17 @@ describe('INV-3 one job at a time', () => {
     expect(value(await waiting).map((grant) => grant.epoch)).toEqual([2]);
   });
 
+  test('INV-3: a worker that moved to another site opens no job under the lease of the one before', async () => {
+    const h = await Harness.start({ leaseTtlMs: 1000 });
+    await h.greet(W1, { site: 'lab' });
+    const taskId = await h.submit();
+    await h.lease();
+    await h.greet(W1, { site: 'elsewhere' });
+    expect(value(await h.coordinator.worker.report(W1, [openedItem(taskId, 1)])).verdicts).toEqual(['stale']);
+    await h.greet(W1, { site: 'lab' });
+    expect(value(await h.coordinator.worker.report(W1, [openedItem(taskId, 1)])).verdicts).toEqual(['ok']);
+  });
+
   test('INV-3: a task that is bound to a site does not stand in the way of other sites', async () => {
     const h = await Harness.start({ leaseTtlMs: 1000 });
     await h.greet(W1, { site: 'lab' });

@@ -179,6 +179,12 @@ describe('the task machine', () => {
     expect(taskContextOf(taken).openJobs.map((job) => job.jobId)).toEqual([jobId(1)]);
   });
 
+  test('INV-3: a job is opened where the lease was given, and nowhere else', () => {
+    const task = taskAfter(leased(1, 'lab'));
+    expect(canTake(task, opened(1, 'elsewhere'))).toBe(false);
+    expect(canTake(task, opened(1, 'lab'))).toBe(true);
+  });
+
   test('INV-3: one lease opens one job, and no outcome is announced while another job is open', () => {
     const task = taskAfter(leased(1), opened(1), expired(1), leased(2), opened(2));
     expect(canTake(task, opened(2, 'lab', 3))).toBe(false);
