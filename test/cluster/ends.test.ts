@@ -130,7 +130,7 @@ describe('how jobs end on a real cluster', () => {
     await running(taskId);
     await asAdmin('scontrol', 'requeue', id);
     await gateway.taskThat(taskId, ({ jobs }) => jobs.at(-1)?.phase === 'Pending');
-    await asAdmin('scontrol', 'update', `jobid=${id}`, 'StartTime=now');
+    await asAdmin('scontrol', 'update', `jobid=${id}`, 'StartTime=now+2');
     const task = await gateway.ended(taskId, 180_000);
     expect(task).toMatchObject({ phase: 'Completed', jobs: [{ phase: 'Completed' }] });
     expect(await gateway.result(taskId)).toEqual({ run: 2 });
