@@ -66,14 +66,6 @@ export function decideLease(task: Task, worker: WorkerIdentity, atMs: number): D
   return canTake(task, leased) ? append(leased) : ALREADY;
 }
 
-function movedAway(task: Task, { site }: WorkerIdentity): Decision {
-  const { taskId, lease } = taskContextOf(task);
-  return {
-    kind: 'stale',
-    detail: `${taskId} was leased at ${lease?.site ?? 'no site'}, and its worker is at ${site} now`,
-  };
-}
-
 export function decideReport(task: Task, worker: WorkerIdentity, item: ProgressItem, atMs: number): Decision {
   const { openJobs, jobs, progress } = taskContextOf(task);
   if (item.type === 'closed') {
@@ -91,7 +83,8 @@ export function decideReport(task: Task, worker: WorkerIdentity, item: ProgressI
       if (openJobs.some((job) => job.jobId === jobId) || jobs.some((job) => job.jobId === jobId)) return ALREADY;
       if (openJobs.some((job) => job.epoch === epoch)) return jobOpen(task);
       // It cannot see what is open where it was before (INV-3).
-      if (liveLeaseOf(task)?.site !== worker.site) return movedAway(task, worker);
+      if (liveLeaseOf(task)?.site !== worker.site)
+        return { kind: 'stale', detail: `epoch ${String(epoch)} was given at another site` };
       const job = { jobId, token, epoch, worker: worker.name, site: worker.site };
       return append({ type: 'task.jobOpened', v: 1, atMs, job });
     }
